@@ -30,6 +30,12 @@ def watch(server=None, name=None, run=None):
     os.environ.update({variable: value for variable, value in given.items() if value is not None})
     if not os.environ.get("PACELINE_SERVER"):
         return False
+    from paceline._errors import guarded
+
+    return guarded(start) is True
+
+
+def start():
     from paceline import _observe
 
     return _observe.start()

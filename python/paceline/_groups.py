@@ -16,6 +16,8 @@ HOOK = 0x9ACE11E
 # The observed backend. Its work reports when a collective of host tensors is done, and waiting for it from another
 # thread has no other effect.
 CARRIER = "gloo"
+# What PyTorch must offer.
+METHODS = "register_pre_hook", "register_post_hook", "unregister_pre_hook", "unregister_post_hook"
 # The agent's answer for a group that is not observed because there are too many groups.
 TOO_MANY = -2
 
@@ -46,10 +48,13 @@ class Groups:
         @functools.wraps(make)
         def made(*arguments, **named):
             group = make(*arguments, **named)
-            guarded(self.observe, self.c10d.group.WORLD if group is None else group)
+            guarded(self.observe_made, group)
             return group
 
         return made
+
+    def observe_made(self, group):
+        self.observe(self.c10d.group.WORLD if group is None else group)
 
     def take_hooks_back(self):
         """Removes all hooks before the interpreter is finalized.
@@ -58,8 +63,8 @@ class Groups:
         process.
         """
         for group in list(self.hooked):
-            group.unregister_pre_hook(HOOK)
-            group.unregister_post_hook(HOOK)
+            guarded(group.unregister_pre_hook, HOOK)
+            guarded(group.unregister_post_hook, HOOK)
 
     def observe(self, group):
         # A rank outside the new group received a placeholder.
@@ -78,7 +83,7 @@ class Groups:
         if carriers != {CARRIER}:
             say("not observing collectives of %s: PyTorch's hooks report only %s" % ("/".join(sorted(carriers)), CARRIER))
             return
-        has_hooks = hasattr(group, "register_post_hook")
+        has_hooks = all(hasattr(group, method) for method in METHODS)
         if not has_hooks and not reports_gloo():
             say("not observing collectives of gloo: this needs PyTorch 2.4 or later, on x86-64")
             return
@@ -96,9 +101,10 @@ class Groups:
     def hook(self, group, name):
         waiter = Waiter(agent(), name)
         hooks = Hooks(agent(), name, waiter, say)
+        # First, so that the hooks are taken back even if one of these calls fails.
+        self.hooked.add(group)
         group.register_pre_hook(HOOK, hooks.before)
         group.register_post_hook(HOOK, hooks.after)
-        self.hooked.add(group)
         observe_waits(self.c10d.Work)
         # Only the group owns the hooks, so they are finalized with it.
         self.weakref.finalize(hooks, waiter.leave).atexit = False

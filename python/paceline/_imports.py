@@ -2,7 +2,7 @@
 
 import sys
 
-from paceline._errors import guarded
+from paceline._errors import guarded, harmless
 
 
 class Imported:
@@ -10,8 +10,10 @@ class Imported:
 
     def __init__(self, watched):
         self.watched = watched
+        # If it fails, the other finders find the module.
+        self.find_spec = harmless(self.find)
 
-    def find_spec(self, name, path=None, target=None):
+    def find(self, name, path=None, target=None):
         if name not in self.watched:
             return None
         others = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))

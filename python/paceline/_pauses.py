@@ -5,7 +5,7 @@ import gc
 import sys
 
 from paceline._agent import agent
-from paceline._errors import guarded, say
+from paceline._errors import guarded, harmless, say
 from paceline._groups import replace
 from paceline._modes import evaluates, trains
 from paceline._native import Collections, Phase
@@ -56,11 +56,11 @@ class Pause:
         def paused(*arguments, **named):
             if not is_training():
                 return original(*arguments, **named)
-            self.begin()
+            guarded(self.begin)
             try:
                 return original(*arguments, **named)
             finally:
-                self.end()
+                guarded(self.end)
 
         return paused
 
@@ -107,8 +107,8 @@ def observe_collections():
 
 def observe_compilations(callbacks):
     pause = Pause(COMPILATION)
-    callbacks.on_compile_start(pause.begin)
-    callbacks.on_compile_end(pause.end)
+    callbacks.on_compile_start(harmless(pause.begin))
+    callbacks.on_compile_end(harmless(pause.end))
 
 
 class Evaluation:
@@ -120,9 +120,9 @@ class Evaluation:
     def __init__(self, wrapper):
         self.phase = Phase(agent(), EVALUATION)
         # Frameworks evaluate the module without its wrapper.
-        wrapper.module.register_forward_pre_hook(self.begins)
-        wrapper.module.register_forward_hook(self.ends)
-        wrapper.register_forward_pre_hook(self.trains_again)
+        wrapper.module.register_forward_pre_hook(harmless(self.begins))
+        wrapper.module.register_forward_hook(harmless(self.ends))
+        wrapper.register_forward_pre_hook(harmless(self.trains_again))
 
     def begins(self, *_):
         if evaluates() and evaluation().depth == 0:

@@ -7,7 +7,7 @@ import weakref
 
 from paceline._agent import agent
 from paceline._buckets import Buckets
-from paceline._errors import guarded
+from paceline._errors import guarded, harmless
 from paceline._modes import is_compiling, trains
 from paceline._native import Phase
 from paceline._pauses import Evaluation
@@ -33,11 +33,11 @@ def observe_input(dataloader):
     def timed(self):
         if not is_training():
             return following(self)
-        phase.begin()
+        guarded(phase.begin)
         try:
             return following(self)
         finally:
-            phase.end()
+            guarded(phase.end)
 
     iterator.__next__ = timed
 
@@ -71,7 +71,7 @@ def observe_updates(optimizer):
         # A compiled update must stay in one piece, so it is not reported.
         if is_compiling():
             return
-        if guarded(is_on_host, updating):
+        if is_on_host(updating):
             phase.begin()
 
     def updated(*_):
@@ -81,8 +81,8 @@ def observe_updates(optimizer):
                 update()
 
     if hasattr(optimizer, "register_optimizer_step_pre_hook"):
-        optimizer.register_optimizer_step_pre_hook(begins)
-    optimizer.register_optimizer_step_post_hook(updated)
+        optimizer.register_optimizer_step_pre_hook(harmless(begins))
+    optimizer.register_optimizer_step_post_hook(harmless(updated))
 
 
 @functools.lru_cache(maxsize=None)
@@ -145,8 +145,8 @@ class Passes:
         interrupt(self.forward, self.backward, self.loss)
         self.buckets = Buckets(module)
         # Not prepended: the module itself synchronizes buffers before its own forward pass.
-        module.register_forward_pre_hook(self.forward_begins)
-        module.register_forward_hook(self.forward_ends)
+        module.register_forward_pre_hook(harmless(self.forward_begins))
+        module.register_forward_hook(harmless(self.forward_ends))
 
     def forward_begins(self, *_):
         if trains():
@@ -156,44 +156,31 @@ class Passes:
         if not trains():
             return
         self.forward.end()
-        guarded(self.buckets.forward_ended, module)
-        guarded(self.begin_loss, output)
+        self.buckets.forward_ended(module)
+        self.begin_loss(output)
 
     def begin_loss(self, output):
         tensor = first_tensor(output)
         if tensor is not None:
             self.loss.begin()
             # The hook runs on a tensor of the output, before autograd computes anything of the module.
-            tensor.register_hook(self.backward_begins)
+            tensor.register_hook(harmless(self.backward_begins))
 
     def backward_begins(self, _):
-        guarded(self.begin_backward)
-
-    def begin_backward(self):
         self.loss.end()
-        self.queue_callback(self.backward_ends)
-        self.buckets.begin()
+        self.queue_callback(harmless(self.backward_ends))
+        guarded(self.buckets.begin)
         self.backward.begin()
 
     def backward_ends(self):
         self.backward.end()
         # This callback runs after the one by which the module waits for its reduced gradients.
-        guarded(self.queue_callback, self.reduced)
+        self.queue_callback(harmless(self.reduced))
 
     def reduced(self):
         # An update that computes the loss itself, as in Lightning, begins now.
         update_phase().restart()
-        guarded(self.buckets.finish)
-
-
-def trains():
-    """Returns whether the caller is in a forward pass that a backward pass will follow.
-
-    The module does not tell: Lightning leaves the one in `DistributedDataParallel` in evaluation mode.
-    """
-    if is_compiling():
-        return False
-    return sys.modules["torch"].is_grad_enabled() and is_training()
+        self.buckets.finish()
 
 
 def first_tensor(output):

@@ -10,6 +10,8 @@ from paceline._errors import guarded
 
 # The longest single wait, in milliseconds. At exit, the process waits up to this long for a collective in flight.
 SLICE_MS = 50
+# The longest time that the exit of the process is delayed by a thread that does not end, in seconds.
+EXIT_SECONDS = 5
 
 # The waiters whose thread has not ended.
 running = set()
@@ -20,9 +22,10 @@ of_the_job = deque(maxlen=64)
 def stop_all():
     waiters = list(running)
     for waiter in waiters:
-        waiter.stop()
+        waiter.stopping = True
+        guarded(waiter.stop)
     for waiter in waiters:
-        waiter.thread.join()
+        guarded(waiter.thread.join, EXIT_SECONDS)
 
 
 class Waiter:

@@ -19,6 +19,8 @@ pub enum Bench {
     Wire,
     /// A DDP job over gloo: alone, observed by Paceline, and observed by others
     Pytorch,
+    /// 1,000 PyTorch jobs in which things go wrong: does any end differently with Paceline
+    Mishaps,
     /// Time from gradient to pixel, and frame times at 1,024 ranks, in a real browser
     Page,
     /// Batches over HTTP into a real server: records/s, response times, memory
@@ -31,7 +33,7 @@ pub enum Bench {
     Callbacks,
     /// The ring all-reduce at several sizes and numbers of ranks
     Allreduce,
-    /// All but healthy, pytorch and page
+    /// All but healthy, mishaps, pytorch and page
     All,
 }
 
@@ -63,6 +65,7 @@ pub fn run(measurement: Bench) -> anyhow::Result<()> {
         Bench::Overhead => measure("overhead"),
         Bench::Faults => measure("faults"),
         Bench::Pytorch => measure("pytorch"),
+        Bench::Mishaps => measure("mishaps"),
         Bench::Healthy => {
             ensure_tools(&MONITORING)?;
             measure("healthy")

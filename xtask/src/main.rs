@@ -22,11 +22,7 @@ enum Xtask {
     /// Train a real model on four ranks with the dashboard open
     Demo(demo::Options),
     /// Run all checks: format, lints, tidy, all tests (installs the tools they need)
-    Test {
-        /// Also test DeepSpeed, Ray Train and torchft, which take 650 MB and some minutes more
-        #[arg(long)]
-        all_frameworks: bool,
-    },
+    Test(test::Options),
     /// Build the dashboard into target/dist
     Web,
     /// Build the Python package into target/wheels
@@ -61,7 +57,7 @@ enum Xtask {
 fn main() -> anyhow::Result<()> {
     match Xtask::parse() {
         Xtask::Demo(options) => demo::run(&options),
-        Xtask::Test { all_frameworks } => test::run(all_frameworks),
+        Xtask::Test(options) => test::run(&options),
         Xtask::Web => web::run(),
         Xtask::Wheel => wheel::run().map(drop),
         Xtask::Components { filter } => components::run(filter.as_deref()),

@@ -37,11 +37,19 @@ const PYTHON: [Tool; 1] = [Tool {
 
 const DENY: [&str; 3] = ["--", "-D", "warnings"];
 
-/// Tells the tests to test all frameworks.
-const ALL_FRAMEWORKS: &str = "PACELINE_ALL_FRAMEWORKS";
+/// What is tested beyond the usual.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Test every supported release of PyTorch (30 GB under target) and every Python that is installed
+    #[arg(long)]
+    all_torch: bool,
+    /// Also test DeepSpeed, Ray Train and torchft, which take 650 MB and some minutes more
+    #[arg(long)]
+    all_frameworks: bool,
+}
 
 /// Runs all checks, quick ones first.
-pub fn run(all_frameworks: bool) -> anyhow::Result<()> {
+pub fn run(options: &Options) -> anyhow::Result<()> {
     let began = Instant::now();
     ensure_components()?;
     ensure_tools(&BROWSER)?;
@@ -71,12 +79,20 @@ pub fn run(all_frameworks: bool) -> anyhow::Result<()> {
     }
     // The tools were installed above, so a test that does not find its tool has failed.
     let required = [("REQUIRE_BROWSER", "1"), ("REQUIRE_PROMETHEUS", "1")];
-    let all = all_frameworks.then_some((ALL_FRAMEWORKS, "1"));
+    let all_torch = options.all_torch.then_some(("PACELINE_ALL_TORCH", "1"));
+    let all_frameworks = options.all_frameworks.then_some(("PACELINE_ALL_FRAMEWORKS", "1"));
     // Tests that run whole training jobs share the cores. One test at a time, or they would disturb each other.
     let alone = ["--", "--test-threads=1"];
     step(
         "tests of whole jobs",
-        cargo().args(test).args(NATIVE).args(of_the_whole).args(alone).envs(required).envs(all),
+        cargo()
+            .args(test)
+            .args(NATIVE)
+            .args(of_the_whole)
+            .args(alone)
+            .envs(required)
+            .envs(all_torch)
+            .envs(all_frameworks),
     )?;
     gpu::accept(&programs(), &root().join("target/gpu-results"))?;
     eprintln!("\nAll checks passed in {:.0} s.", began.elapsed().as_secs_f64());

@@ -19,6 +19,7 @@ pub mod holistic;
 pub mod hostile;
 pub mod layout;
 pub mod meeting;
+pub mod mishaps;
 pub mod monitoring;
 pub mod nvidia;
 pub mod programs;

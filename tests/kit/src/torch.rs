@@ -1,12 +1,17 @@
-//! PyTorch from the Python package index, in a separate virtual environment under `target`. It comes without CUDA's
-//! libraries, which would multiply the download by six.
+//! PyTorch from the Python package index, in separate virtual environments under `target`: one for each release and
+//! Python. It comes without CUDA's libraries, which would multiply the download by six.
 
 use std::path::{Path, PathBuf};
 
 use crate::fetch;
 
-/// The pinned release: the second one that reports collectives of backends other than NCCL.
-const PYTORCH: &str = "torch==2.15.0";
+/// The release that most tests use.
+const NEWEST: &str = "2.15.0";
+/// The last patch release of each minor release on which the package must work.
+pub const RELEASES: [&str; 12] = [
+    "2.4.1", "2.5.1", "2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0", "2.14.1",
+    NEWEST,
+];
 /// The packages that PyTorch imports.
 const NEEDED: [&str; 10] = [
     "filelock==4.2.11",
@@ -21,37 +26,87 @@ const NEEDED: [&str; 10] = [
     "typing_extensions==4.16.0",
 ];
 const STUBS: &str = include_str!("../../tests/hooks/pytorch/stubs.py");
+const INSTALL: [&str; 7] =
+    ["install", "--quiet", "--disable-pip-version-check", "--retries", "1", "--timeout", "20"];
 
-fn environment() -> PathBuf {
-    fetch::folder("pytorch")
+/// A release of PyTorch for one Python, in a virtual environment.
+#[derive(Clone, Debug)]
+pub struct Torch {
+    release: &'static str,
+    python: PathBuf,
+    folder: PathBuf,
+    /// Releases of [`NEEDED`] for an older Python are those that pip finds.
+    is_pinned: bool,
 }
 
-/// Returns the path of a program of the environment.
+impl Torch {
+    /// Returns the newest release.
+    #[must_use]
+    pub fn newest() -> Self {
+        Self::of(NEWEST)
+    }
+
+    /// Returns a release, for the Python of this machine.
+    #[must_use]
+    pub fn of(release: &'static str) -> Self {
+        let folder = fetch::folder(&format!("pytorch-{release}"));
+        Self { release, python: "python3".into(), folder, is_pinned: true }
+    }
+
+    /// Returns a release for another Python, of which `version` is the minor version.
+    #[must_use]
+    pub fn with(release: &'static str, python: &Path, version: &str) -> Self {
+        let folder = fetch::folder(&format!("pytorch-{release}-python{version}"));
+        Self { release, python: python.to_owned(), folder, is_pinned: false }
+    }
+
+    /// Returns the path of a program of the environment.
+    #[must_use]
+    pub fn program(&self, name: &str) -> PathBuf {
+        self.folder.join("bin").join(name)
+    }
+
+    /// Creates the environment if it does not exist. Returns false and prints the reason on standard error if Python,
+    /// venv or the package index is not available.
+    ///
+    /// # Errors
+    /// Returns an error if a file of the environment cannot be written.
+    pub fn is_installed(&self) -> anyhow::Result<bool> {
+        let needed = self.needed();
+        // Programs of a virtual environment contain the path of its folder, so a moved environment is created again.
+        let version =
+            format!("torch=={}\n{}\n{STUBS}\n{}", self.release, needed.join("\n"), self.folder.display());
+        fetch::once(&format!("PyTorch {}", self.release), &self.folder, &version, || self.install(&needed))
+    }
+
+    fn needed(&self) -> Vec<&'static str> {
+        let name = |pinned: &'static str| pinned.split('=').next().unwrap_or(pinned);
+        NEEDED.into_iter().map(|pinned| if self.is_pinned { pinned } else { name(pinned) }).collect()
+    }
+
+    fn install(&self, needed: &[&str]) -> Result<(), String> {
+        fetch::succeed(&self.python, &["-m", "venv", &self.folder.to_string_lossy()])?;
+        let torch = format!("torch=={}", self.release);
+        let (pip, python) = (self.program("pip"), self.program("python"));
+        fetch::succeed(&pip, &[&INSTALL[..], &["--no-deps", "--no-cache-dir", &torch]].concat())?;
+        fetch::succeed(&pip, &[&INSTALL[..], needed].concat())?;
+        let packages = "import sysconfig; print(sysconfig.get_path('purelib'))";
+        let found = fetch::bounded("20", &python, &["-c", packages]).map_err(|error| error.to_string())?;
+        let packages = String::from_utf8_lossy(&found.stdout).trim().to_owned();
+        fetch::succeed(&python, &["-c", STUBS, &packages])
+    }
+}
+
+/// Returns the path of a program of the environment of the newest release.
 #[must_use]
 pub fn program(name: &str) -> PathBuf {
-    environment().join("bin").join(name)
+    Torch::newest().program(name)
 }
 
-/// Creates the environment if it does not exist. Returns false and prints the reason on standard error if Python, venv
-/// or the package index is not available.
+/// Creates the environment of the newest release if it does not exist, like [`Torch::is_installed`].
 ///
 /// # Errors
-/// Returns an error if a file of the environment cannot be written.
+/// Returns the errors of [`Torch::is_installed`].
 pub fn is_installed() -> anyhow::Result<bool> {
-    let folder = environment();
-    // Programs of a virtual environment contain the path of its folder, so a moved environment is created again.
-    let version = format!("{PYTORCH}\n{}\n{STUBS}\n{}", NEEDED.join("\n"), folder.display());
-    fetch::once("PyTorch", &folder, &version, || {
-        fetch::succeed(Path::new("python3"), &["-m", "venv", &folder.to_string_lossy()])?;
-        let install =
-            ["install", "--quiet", "--disable-pip-version-check", "--retries", "1", "--timeout", "20"];
-        let no_more = ["--no-deps", "--no-cache-dir", PYTORCH];
-        fetch::succeed(&program("pip"), &[&install[..], &no_more].concat())?;
-        fetch::succeed(&program("pip"), &[&install[..], &NEEDED].concat())?;
-        let packages = "import sysconfig; print(sysconfig.get_path('purelib'))";
-        let found =
-            fetch::bounded("20", &program("python"), &["-c", packages]).map_err(|error| error.to_string())?;
-        let packages = String::from_utf8_lossy(&found.stdout).trim().to_owned();
-        fetch::succeed(&program("python"), &["-c", STUBS, &packages])
-    })
+    Torch::newest().is_installed()
 }

@@ -3,8 +3,11 @@
 mod cuda_hook;
 mod cuda_sources;
 mod lines;
+mod mishaps;
 mod nccl_calls;
 mod nccl_plugin;
 mod nvtx_ranges;
+mod pythons;
 mod pytorch;
+mod releases;
 mod wheel;

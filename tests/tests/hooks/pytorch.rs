@@ -8,7 +8,7 @@ use paceline::launch::python::Package;
 use serde_json::{Value, json};
 use testkit::fetch::skip;
 use testkit::programs::{program, report, said};
-use testkit::torch;
+use testkit::torch::{self, Torch};
 
 /// The longest time for a job. Each of these jobs takes less.
 const JOB_SECONDS: &str = "240";
@@ -23,7 +23,7 @@ pub(super) fn script(name: &str) -> String {
 }
 
 /// Returns the result that the job prints, without the prefix of its launcher.
-fn result_of(output: &Output) -> anyhow::Result<String> {
+pub(super) fn result_of(output: &Output) -> anyhow::Result<String> {
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     let line = printed.lines().find_map(|line| Some(line[line.find("loss ")?..].to_owned()));
     line.with_context(|| format!("{printed}{}", String::from_utf8_lossy(&output.stderr)))
@@ -48,8 +48,12 @@ pub(super) fn run(mut job: impl FnMut() -> Command) -> anyhow::Result<Output> {
 }
 
 pub(super) fn torchrun(arguments: &[&str]) -> Vec<String> {
+    torchrun_of(&Torch::newest(), arguments)
+}
+
+pub(super) fn torchrun_of(torch: &Torch, arguments: &[&str]) -> Vec<String> {
     let start =
-        [torch::program("torchrun").to_string_lossy().into_owned(), "--nproc-per-node".into(), "2".into()];
+        [torch.program("torchrun").to_string_lossy().into_owned(), "--nproc-per-node".into(), "2".into()];
     start.into_iter().chain(arguments.iter().map(|&argument| argument.to_owned())).collect()
 }
 
@@ -245,7 +249,7 @@ print(hook(None, (), {}))
 #[test]
 fn exceptions_of_the_jobs_signal_handlers_reach_the_job() -> anyhow::Result<()> {
     let code = "
-import signal, sys
+import functools, signal, sys
 from paceline import _errors, _waiter
 from paceline._agent import agent
 from paceline._native import Hooks
@@ -264,6 +268,21 @@ try:
 except TimeoutError as error:
     print('it is', error)
 print(hooks.before(None), hooks.after(None))
+
+class Handlers:
+    def handle(self, *_):
+        raise TimeoutError('of a method')
+
+    def __call__(self, *_):
+        raise TimeoutError('of an instance')
+
+for handle in Handlers().handle, Handlers(), functools.partial(handler):
+    signal.signal(signal.SIGUSR1, handle)
+    try:
+        _errors.guarded(signal.raise_signal, signal.SIGUSR1)
+    except TimeoutError as error:
+        print('it is', error)
+print(_errors.guarded(int, 'no number'))
 sys.stderr.close()
 sys.stderr = None
 _errors.say('without a reader')
@@ -271,7 +290,10 @@ _errors.say('without a reader')
     let output = python(code, &program("libpaceline_attach.so"), &[])?;
     let (said, complaints) = said(&output);
     let reason = "AttributeError: 'NoneType' object has no attribute 'name'";
-    let expected = format!("not observing PyTorch any further: {reason}\nit is of the job\nNone None\n");
+    let expected = format!(
+        "not observing PyTorch any further: {reason}\nit is of the job\nNone None\n\
+         it is of a method\nit is of an instance\nit is of the job\nNone\n"
+    );
     ensure!(said == expected, "{said}{complaints}");
     Ok(())
 }

@@ -8,30 +8,30 @@ use anyhow::{Context as _, ensure};
 use serde_json::json;
 use testkit::fetch::{self, skip};
 use testkit::programs::{Server, get_json, said, wait_until};
-use testkit::torch;
+use testkit::torch::Torch;
 
 /// The longest time for a command.
 const SECONDS: &str = "240";
 
 /// A virtual environment with the wheel and, by reference, PyTorch.
-struct Environment {
-    folder: tempfile::TempDir,
+pub(super) struct Environment {
+    pub folder: tempfile::TempDir,
 }
 
 impl Environment {
     /// Returns `None` and prints the reason if there is no wheel or no PyTorch.
-    fn new() -> anyhow::Result<Option<Self>> {
+    pub fn new(python: &Path, torch: Option<&Torch>) -> anyhow::Result<Option<Self>> {
         let Some(wheel) = wheel()? else { return Ok(None) };
-        if !torch::is_installed()? {
-            return Ok(None);
-        }
         let environment = Self { folder: tempfile::tempdir()? };
-        let made =
-            run(Path::new("python3"), &["-m", "venv", &environment.folder.path().to_string_lossy()], &[])?;
+        let made = run(python, &["-m", "venv", &environment.folder.path().to_string_lossy()], &[])?;
         ensure!(made.status.success(), "{made:?}");
-        let packages = environment.packages()?;
-        let of_torch = run(&torch::program("python"), &["-c", PACKAGES], &[])?;
-        fs::write(packages.join("torch.pth"), of_torch.stdout)?;
+        if let Some(torch) = torch {
+            if !torch.is_installed()? {
+                return Ok(None);
+            }
+            let of_torch = run(&torch.program("python"), &["-c", PACKAGES], &[])?;
+            fs::write(environment.packages()?.join("torch.pth"), of_torch.stdout)?;
+        }
         let install =
             ["install", "--quiet", "--disable-pip-version-check", "--no-index", &wheel.to_string_lossy()];
         let installed = run(&environment.program("pip"), &install, &[])?;
@@ -39,7 +39,7 @@ impl Environment {
         Ok(Some(environment))
     }
 
-    fn program(&self, name: &str) -> PathBuf {
+    pub fn program(&self, name: &str) -> PathBuf {
         self.folder.path().join("bin").join(name)
     }
 
@@ -49,8 +49,28 @@ impl Environment {
     }
 
     /// Runs a program of the environment, or of Python with `-m`.
-    fn run(&self, name: &str, arguments: &[&str], variables: &[(&str, &str)]) -> anyhow::Result<Output> {
+    pub fn run(&self, name: &str, arguments: &[&str], variables: &[(&str, &str)]) -> anyhow::Result<Output> {
         run(&self.program(name), arguments, variables)
+    }
+
+    /// Runs the commands that need no job.
+    pub fn answers(&self) -> anyhow::Result<()> {
+        for arguments in
+            [&["--version"][..], &["--help"], &["serve", "--help"], &["report", "--help"], &["doctor"]]
+        {
+            let output = self.run("paceline", arguments, &[])?;
+            ensure!(output.status.success() && !output.stdout.is_empty(), "{arguments:?}: {output:?}");
+        }
+        Ok(())
+    }
+
+    /// Removes the package, and checks that nothing with its name is left.
+    pub fn is_removed(&self) -> anyhow::Result<()> {
+        ensure!(self.files()?.lines().count() > 3);
+        let removed = self.run("pip", &["uninstall", "--quiet", "--yes", "paceline"], &[])?;
+        ensure!(removed.status.success(), "{removed:?}");
+        ensure!(self.files()?.is_empty(), "{}", self.files()?);
+        Ok(())
     }
 
     /// Returns the files of the environment with Paceline's name.
@@ -105,13 +125,10 @@ os._exit(0)
 
 #[test]
 fn the_wheel_has_the_program_and_watch_and_its_removal_leaves_nothing() -> anyhow::Result<()> {
-    let Some(environment) = Environment::new()? else { return Ok(()) };
-    for arguments in
-        [&["--version"][..], &["--help"], &["serve", "--help"], &["report", "--help"], &["doctor"]]
-    {
-        let output = environment.run("paceline", arguments, &[])?;
-        ensure!(output.status.success() && !output.stdout.is_empty(), "{arguments:?}: {output:?}");
-    }
+    let Some(environment) = Environment::new(Path::new("python3"), Some(&Torch::newest()))? else {
+        return Ok(());
+    };
+    environment.answers()?;
     let script = environment.folder.path().join("train.py");
     fs::write(&script, SCRIPT)?;
     let script = script.to_string_lossy();
@@ -145,9 +162,5 @@ fn the_wheel_has_the_program_and_watch_and_its_removal_leaves_nothing() -> anyho
     ensure!(runs().is_some_and(|runs| runs.as_array().map(Vec::len) == Some(1)), "{:?}", runs());
     ensure!(train("http://127.0.0.1:1", &[])? == watched);
 
-    ensure!(environment.files()?.lines().count() > 3);
-    let removed = environment.run("pip", &["uninstall", "--quiet", "--yes", "paceline"], &[])?;
-    ensure!(removed.status.success(), "{removed:?}");
-    ensure!(environment.files()?.is_empty(), "{}", environment.files()?);
-    Ok(())
+    environment.is_removed()
 }
