@@ -3,6 +3,8 @@
 import functools
 import os
 
+from paceline._errors import guarded
+
 LIBRARY = "PACELINE_AGENT_LIBRARY"
 
 
@@ -19,6 +21,21 @@ def library():
 def offer_to_nccl():
     """Lets NCCL load the agent's library, unless another profiler is set."""
     os.environ.setdefault(NCCL, library())
+
+
+def observe_exits():
+    """Reports the end of the process by `os._exit`, which runs no exit handler. Scripts end so where a library hangs at exit."""
+    leave = os._exit
+
+    @functools.wraps(leave)
+    def leaves(status):
+        try:
+            if agent.cache_info().currsize:
+                guarded(agent().exits, status)
+        finally:
+            leave(status)
+
+    os._exit = leaves
 
 
 @functools.lru_cache(maxsize=None)

@@ -9,7 +9,7 @@ something fails here, the module reports it once and stops observing that part.
 import atexit
 import sys
 
-from paceline._agent import offer_to_nccl
+from paceline._agent import observe_exits, offer_to_nccl
 from paceline._errors import guarded
 from paceline._imports import after_import
 
@@ -22,6 +22,7 @@ def start():
     if not started:
         started = True
         offer_to_nccl()
+        observe_exits()
         # Registered before all other exit handlers, so that it runs after them.
         atexit.register(stop_waiters)
         after_import(

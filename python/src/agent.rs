@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use libloading::Library;
 use pyo3::exceptions::{PyOSError, PyValueError};
-use pyo3::{PyResult, pyclass, pymethods};
+use pyo3::{PyResult, Python, pyclass, pymethods};
 
 /// The functions of `libpaceline_attach.so` for PyTorch. None of them blocks.
 #[pyclass(frozen, module = "paceline._native")]
@@ -23,6 +23,7 @@ pub struct Functions {
     updated: extern "C" fn(),
     pub phase: extern "C" fn(u8, i64, i64),
     software: unsafe extern "C" fn(*const c_char, *const c_char),
+    exits: extern "C" fn(i32),
     observes_gloo: extern "C" fn() -> bool,
     reduces: unsafe extern "C" fn(i64, *const u64, usize),
     reduced: unsafe extern "C" fn(*const i64, usize),
@@ -41,6 +42,7 @@ impl Functions {
                 updated: *library.get(b"paceline_pytorch_updated\0")?,
                 phase: *library.get(b"paceline_pytorch_phase\0")?,
                 software: *library.get(b"paceline_pytorch_software\0")?,
+                exits: *library.get(b"paceline_pytorch_exits\0")?,
                 observes_gloo: *library.get(b"paceline_pytorch_observes_gloo\0")?,
                 reduces: *library.get(b"paceline_pytorch_reduces\0")?,
                 reduced: *library.get(b"paceline_pytorch_reduced\0")?,
@@ -108,6 +110,11 @@ impl Agent {
     /// Records that an optimizer updated its parameters.
     fn updated(&self) {
         (self.functions.updated)();
+    }
+
+    /// Reports that the process is about to end by `os._exit`. Sends the remaining records, for five seconds at most.
+    fn exits(&self, python: Python<'_>, status: i32) {
+        python.detach(|| (self.functions.exits)(status));
     }
 
     /// Observes the collectives that gloo runs, on behalf of [`crate::reductions::Reductions`]. Returns whether that is

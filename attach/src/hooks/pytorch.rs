@@ -233,6 +233,12 @@ pub unsafe extern "C" fn paceline_pytorch_software(name: *const c_char, version:
     }
 }
 
+/// Reports that the process is about to end with an exit code by `os._exit`, which calls no function of a library.
+#[unsafe(no_mangle)]
+pub extern "C" fn paceline_pytorch_exits(status: i32) {
+    host::exits(status);
+}
+
 /// Records that an optimizer updated its parameters.
 #[unsafe(no_mangle)]
 pub extern "C" fn paceline_pytorch_updated() {

@@ -11,7 +11,7 @@ use testkit::programs::{Running, Server, said, wait_until};
 use testkit::torch::Torch;
 
 use super::pytorch::{result_of, script};
-use super::releases::{is_for_all, observes_collectives};
+use super::releases::is_for_all;
 use super::wheel::Environment;
 
 /// The supported Pythons, each with the newest release of PyTorch that has wheels for it and is tested.
@@ -85,7 +85,7 @@ fn works(environment: &Environment, server: &Server) -> anyhow::Result<()> {
 }
 
 /// Tests a DDP job that calls `watch`, and the stacks of a slow line in a job.
-fn works_with_torch(environment: &Environment, server: &Server, release: &str) -> anyhow::Result<()> {
+fn works_with_torch(environment: &Environment, server: &Server) -> anyhow::Result<()> {
     let torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2"];
     let exact = |more: &[&str]| -> anyhow::Result<String> {
         let script = script("exact.py");
@@ -93,9 +93,6 @@ fn works_with_torch(environment: &Environment, server: &Server, release: &str) -
         result_of(&environment.run("python", &job, &[])?)
     };
     ensure!(exact(&[])? == exact(&[&server.address])?, "`watch` changed the result");
-    if !observes_collectives(release)? {
-        return Ok(());
-    }
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
     let mut job = Command::new(environment.program("paceline"));
@@ -118,7 +115,7 @@ fn one_wheel_serves_all_pythons() -> anyhow::Result<()> {
         let server = Server::start(data.path())?;
         works(&environment, &server).with_context(|| format!("Python {version}"))?;
         if torch.is_some() {
-            works_with_torch(&environment, &server, release)
+            works_with_torch(&environment, &server)
                 .with_context(|| format!("Python {version}, PyTorch {release}"))?;
         }
         environment.is_removed()?;

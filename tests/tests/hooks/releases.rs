@@ -18,43 +18,14 @@ const OLD: &str = "2.6.0";
 /// The number of steps: recognizing them takes some seconds.
 const STEPS: &str = "400";
 
-/// What a release lets Paceline observe in a job over gloo.
-struct Expected {
-    /// The first minor release 2.N.
-    since: u32,
-    /// The phases in the report's ledger. Without collectives, no steps are found, and the ledger is empty.
-    phases: &'static [&'static str],
-    /// What the package says.
-    words: &'static [&'static str],
-}
-
-/// In order. The last entry that is not newer than a release holds for it.
-const EXPECTED: [Expected; 2] = [
-    Expected {
-        since: 4,
-        phases: &[],
-        words: &["paceline: not observing collectives of gloo: this needs PyTorch 2.14 or later"],
-    },
-    Expected {
-        since: 14,
-        phases: &["forward_nanos", "backward_nanos", "optimizer_nanos", "input_nanos"],
-        words: &[],
-    },
-];
-
-fn expected(release: &str) -> anyhow::Result<&'static Expected> {
-    let minor: u32 = release.split('.').nth(1).context("a release without a minor number")?.parse()?;
-    EXPECTED.iter().rfind(|expected| expected.since <= minor).context("this release is not supported")
-}
+/// The phases in the report's ledger.
+const PHASES: [&str; 4] = ["forward_nanos", "backward_nanos", "optimizer_nanos", "input_nanos"];
+/// The release from which on process groups have hooks.
+const HOOKS_SINCE: u32 = 14;
 
 /// Returns whether all releases are tested.
 pub(super) fn is_for_all() -> bool {
     std::env::var_os(ALL).is_some()
-}
-
-/// Returns whether a release lets Paceline observe gloo's collectives, and so the ranks.
-pub(super) fn observes_collectives(release: &str) -> anyhow::Result<bool> {
-    Ok(!expected(release)?.phases.is_empty())
 }
 
 /// Returns what the package says on the error stream of a job, without repetitions.
@@ -78,27 +49,32 @@ fn command(job: &[String]) -> Command {
     command
 }
 
-fn has_phases(report: &Value, expected: &Expected) -> anyhow::Result<()> {
-    ensure!(report["ranks"] == 2 || expected.phases.is_empty(), "{report:#}");
-    for phase in expected.phases {
-        ensure!(report["ledger"][0][*phase].as_u64() > Some(0), "no {phase}: {:#}", report["ledger"]);
+/// Checks that the report has all phases and all gradients, and says how gloo was observed.
+fn is_observed(report: &Value, release: &str) -> anyhow::Result<()> {
+    ensure!(report["ranks"] == 2, "{report:#}");
+    for phase in PHASES {
+        ensure!(report["ledger"][0][phase].as_u64() > Some(0), "no {phase}: {:#}", report["ledger"]);
     }
+    let minor: u32 = release.split('.').nth(1).context("a release without a minor number")?.parse()?;
+    let by = if minor < HOOKS_SINCE { "record functions" } else { "process-group hooks" };
+    let attributes = report["attributes"].as_array().into_iter().flatten();
+    let observed_by = attributes.filter(|attribute| attribute["name"] == "gloo observed by");
+    ensure!(observed_by.map(|attribute| &attribute["value"]).eq([by]), "{:#}", report["attributes"]);
+    ensure!(report["buckets"].as_array().is_some_and(|buckets| !buckets.is_empty()), "{report:#}");
     Ok(())
 }
 
 /// Runs the job under `paceline attach`. Returns its result.
-fn attach(torch: &Torch, expected: &Expected) -> anyhow::Result<String> {
+fn attach(torch: &Torch, release: &str) -> anyhow::Result<String> {
     let data = tempfile::tempdir()?;
     let output = run(|| attached(data.path(), &job(torch, &[])))?;
-    ensure!(words(&output) == expected.words, "{:?}", words(&output));
-    if !expected.phases.is_empty() {
-        has_phases(&report(data.path(), "latest")?, expected)?;
-    }
+    ensure!(words(&output).is_empty(), "{:?}", words(&output));
+    is_observed(&report(data.path(), "latest")?, release)?;
     result_of(&output)
 }
 
 /// Runs the job, which calls `paceline.watch`. Returns its result.
-fn watch(torch: &Torch, expected: &Expected) -> anyhow::Result<String> {
+fn watch(torch: &Torch, release: &str) -> anyhow::Result<String> {
     let (package, data) = (Package::copy(&program("libpaceline_python.so"))?, tempfile::tempdir()?);
     let server = Server::start(data.path())?;
     let site = PathBuf::from(package.site());
@@ -109,10 +85,8 @@ fn watch(torch: &Torch, expected: &Expected) -> anyhow::Result<String> {
         command.env("PACELINE_AGENT_LIBRARY", program("libpaceline_attach.so"));
         command
     })?;
-    ensure!(words(&output) == expected.words, "{:?}", words(&output));
-    if !expected.phases.is_empty() {
-        has_phases(&watched(&server.address)?, expected)?;
-    }
+    ensure!(words(&output).is_empty(), "{:?}", words(&output));
+    is_observed(&watched(&server.address)?, release)?;
     result_of(&output)
 }
 
@@ -126,10 +100,9 @@ fn watched(server: &str) -> anyhow::Result<Value> {
 }
 
 fn works(torch: &Torch, release: &str) -> anyhow::Result<()> {
-    let expected = expected(release)?;
     let alone = result_of(&run(|| command(&job(torch, &[])))?)?;
-    ensure!(alone == attach(torch, expected)?, "`attach` changed the result");
-    ensure!(alone == watch(torch, expected)?, "`watch` changed the result");
+    ensure!(alone == attach(torch, release)?, "`attach` changed the result");
+    ensure!(alone == watch(torch, release)?, "`watch` changed the result");
     Ok(())
 }
 
