@@ -25,6 +25,8 @@ const NEEDED: [&str; 10] = [
     "sympy==1.14.0",
     "typing_extensions==4.16.0",
 ];
+/// What torchrun imports besides on an older Python.
+const NEEDED_BEFORE_3_10: &str = "importlib_metadata; python_version < '3.10'";
 const STUBS: &str = include_str!("../../tests/hooks/pytorch/stubs.py");
 const INSTALL: [&str; 7] =
     ["install", "--quiet", "--disable-pip-version-check", "--retries", "1", "--timeout", "20"];
@@ -81,7 +83,10 @@ impl Torch {
 
     fn needed(&self) -> Vec<&'static str> {
         let name = |pinned: &'static str| pinned.split('=').next().unwrap_or(pinned);
-        NEEDED.into_iter().map(|pinned| if self.is_pinned { pinned } else { name(pinned) }).collect()
+        if self.is_pinned {
+            return NEEDED.to_vec();
+        }
+        NEEDED.into_iter().map(name).chain([NEEDED_BEFORE_3_10]).collect()
     }
 
     fn install(&self, needed: &[&str]) -> Result<(), String> {
