@@ -173,7 +173,7 @@ fn Ledger() -> impl IntoView {
         let step = range.cursor.get().step?;
         live.steps.with_value(|steps| {
             let row = steps.row_of(step)?;
-            Some((step, steps.step_nanos[row], std::array::from_fn::<f32, 8, _>(|p| steps.parts[p][row])))
+            Some((step, steps.step_nanos[row], steps.parts.each_ref().map(|part| part[row])))
         })
     };
     let tip = move || {
