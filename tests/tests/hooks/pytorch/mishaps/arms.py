@@ -107,6 +107,9 @@ def launched(arm):
     environment, server_pid = dict(os.environ), None
     if arm.is_watched:
         environment.update(arm.plan["variables"])
+        if arm.plan["start"] != "site" and "PACELINE_RUN_ID" in arm.plan["variables"]:
+            # The launcher refuses an id that it cannot use before it starts the job.
+            environment.pop("PACELINE_RUN_ID")
         server, server_pid = arm.servers.of(arm.plan)
         if arm.plan["start"] == "site":
             site = os.path.join(os.environ["MISHAPS_PACKAGE"], "paceline", "_site")

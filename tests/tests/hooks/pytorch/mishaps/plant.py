@@ -8,8 +8,10 @@ import os
 import subprocess
 import sys
 
-# `_errors` has the guard itself.
-MODULES = ("_agent", "_groups", "_imports", "_observe", "_phases", "_run", "_waiter")
+# `_errors` has the guard itself, and the native part is no Python.
+EXCEPT = ("_errors", "_native", "_native.abi3", "_site")
+# Takes the hooks back at the exit. Nothing can do that if it fails itself, and then PyTorch ends the process with a signal.
+LAST = "take_hooks_back"
 
 
 class PanicException(BaseException):
@@ -37,16 +39,21 @@ def functions(module):
         own = getattr(value, "__module__", None) == module.__name__
         if own and inspect.isclass(value):
             members = sorted(vars(value).items())
-            yield from ((value, name, member) for name, member in members if inspect.isfunction(member))
+            yield from ((value, name, member) for name, member in members if inspect.isfunction(member) and name != LAST)
         elif own and callable(value):
             yield module, name, value
         elif getattr(value, "__module__", None) == "paceline._native":
             yield module, name, value
 
 
+def modules_of_the_package():
+    names = sorted(os.path.splitext(file)[0] for file in os.listdir(os.path.join(os.environ["MISHAPS_PACKAGE"], "paceline")))
+    return [name for name in names if name.startswith("_") and not name.startswith("__") and name not in EXCEPT]
+
+
 def plant(raising, struck):
     """Makes one function of the package fail. The file `struck` tells that it did."""
-    modules = [importlib.import_module("paceline." + name) for name in MODULES]
+    modules = [importlib.import_module("paceline." + name) for name in modules_of_the_package()]
     found = [one for module in modules for one in functions(module)]
     owner, name, function = found[int(raising["function"] * len(found))]
     error = PanicException if raising["error"] == "PanicException" else getattr(builtins, raising["error"])

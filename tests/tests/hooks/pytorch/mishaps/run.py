@@ -90,7 +90,6 @@ def drive(first, count):
             if all(outcome in outcomes[False] for outcome in outcomes[True]):
                 break
         totals["longest, s"] = max(totals["longest, s"], round(time.monotonic() - began))
-        if os.environ.get("MISHAPS_TIMES"): print(seed, plan["start"], plan["end"], plan["extras"], plan["fork_at"], plan["library"], plan["server"], len(outcomes[0]), time.monotonic() - began, file=sys.stderr)
         tell(plan, planted, outcomes, errors, totals)
     servers.stop()
     print(json.dumps({"what": "runs", **totals}), flush=True)
