@@ -162,6 +162,8 @@ pub(crate) struct RankSets {
     pub(crate) by_kind: [Intervals; SpanKind::COUNT],
     pub(crate) comm: Intervals,
     pub(crate) waiting: Intervals,
+    /// The pauses of all kinds.
+    pub(crate) paused: Intervals,
     pub(crate) compute: Intervals,
     /// [`Intervals::sums`] of `compute`.
     compute_sums: Vec<u64>,
@@ -192,7 +194,7 @@ impl RankSets {
         let paused = Intervals::union(paused.copied());
         let compute = Intervals::union(busy).subtract(&by_kind[SpanKind::Blocked as usize]).subtract(&paused);
         let compute_sums = compute.sums();
-        Self { step: window, by_kind, comm, waiting, compute, compute_sums, clock_free }
+        Self { step: window, by_kind, comm, waiting, paused, compute, compute_sums, clock_free }
     }
 
     /// Computes the ledger. Every moment of the step goes to the first part that claims it, so the parts sum exactly.

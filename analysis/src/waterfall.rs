@@ -81,10 +81,8 @@ impl<P: Fn(MonoNanos) -> f64> Lane<'_, P> {
             (SpanKind::GarbageCollection, SliceKind::GarbageCollection),
             (SpanKind::Compilation, SliceKind::Compilation),
         ];
-        let paused = pauses.iter().flat_map(|&(span, _)| sets.by_kind[span as usize].as_slice());
-        let paused = Intervals::union(paused.copied());
         for (span, slice) in kinds {
-            let own = sets.by_kind[span as usize].subtract(blocked).subtract(&paused);
+            let own = sets.by_kind[span as usize].subtract(blocked).subtract(&sets.paused);
             self.slices(slice, u32::MAX, &own);
         }
         for (span, slice) in pauses {

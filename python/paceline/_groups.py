@@ -1,7 +1,10 @@
 """Observes collectives of process groups, by hooks that PyTorch calls before and after it issues one."""
 
 import atexit
+import functools
+import hashlib
 import sys
+import weakref
 
 from paceline import _buckets
 from paceline._agent import agent
@@ -21,19 +24,18 @@ METHODS = "register_pre_hook", "register_post_hook", "unregister_pre_hook", "unr
 # The agent's answer for a group that is not observed because there are too many groups.
 TOO_MANY = -2
 
+# The groups that have this module's hooks.
+hooked = weakref.WeakSet()
+
 
 class Groups:
     """Observes each process group once a public function has created it."""
 
     def __init__(self, c10d):
-        import weakref
-
-        self.c10d, self.weakref = c10d, weakref
+        self.c10d = c10d
         self.known = weakref.WeakSet()
-        # The groups that have this module's hooks.
-        self.hooked = weakref.WeakSet()
         # Registered early, so that the job's own exit handlers run first.
-        atexit.register(guarded, self.take_hooks_back)
+        atexit.register(guarded, take_hooks_back)
         self.uses_nccl = False
         self.has_run_id = False
         for name in ("init_process_group", "new_group", "split_group"):
@@ -43,8 +45,6 @@ class Groups:
             guarded(self.observe, group)
 
     def observing(self, make):
-        import functools
-
         @functools.wraps(make)
         def made(*arguments, **named):
             group = make(*arguments, **named)
@@ -55,16 +55,6 @@ class Groups:
 
     def observe_made(self, group):
         self.observe(self.c10d.group.WORLD if group is None else group)
-
-    def take_hooks_back(self):
-        """Removes all hooks before the interpreter is finalized.
-
-        PyTorch holds groups that the job does not destroy until after that, when releasing a Python hook ends the
-        process.
-        """
-        for group in list(self.hooked):
-            guarded(group.unregister_pre_hook, HOOK)
-            guarded(group.unregister_post_hook, HOOK)
 
     def observe(self, group):
         # A rank outside the new group received a placeholder.
@@ -83,38 +73,55 @@ class Groups:
         if carriers != {CARRIER}:
             say("not observing collectives of %s: PyTorch's hooks report only %s" % ("/".join(sorted(carriers)), CARRIER))
             return
-        has_hooks = all(hasattr(group, method) for method in METHODS)
+        has_hooks = offers_hooks(group)
         if not has_hooks and not reports_gloo():
             say("not observing collectives of gloo: this needs PyTorch 2.4 or later, on x86-64")
             return
         agent().software("gloo observed by", "process-group hooks" if has_hooks else "record functions")
-        name = agent().group(self.number_of(group), group.size(), group.rank())
+        members = "%s of %s" % (group.group_name, self.c10d.get_process_group_ranks(group))
+        name = agent().group(number_of(members), group.size(), group.rank())
         if name == TOO_MANY:
             say("not observing further process groups: there are too many")
         if name < 0:
             return
         if has_hooks:
-            self.hook(group, name)
+            hook(group, name)
         else:
             _buckets.observe(group, name)
 
-    def hook(self, group, name):
-        waiter = Waiter(agent(), name)
-        hooks = Hooks(agent(), name, waiter, say)
-        # First, so that the hooks are taken back even if one of these calls fails.
-        self.hooked.add(group)
-        group.register_pre_hook(HOOK, hooks.before)
-        group.register_post_hook(HOOK, hooks.after)
-        observe_waits(self.c10d.Work)
-        # Only the group owns the hooks, so they are finalized with it.
-        self.weakref.finalize(hooks, waiter.leave).atexit = False
 
-    def number_of(self, group):
-        """Returns the group's number, which is the same on all its ranks."""
-        import hashlib
+def offers_hooks(group):
+    """Returns whether PyTorch lets functions be called before and after each collective of a group, and taken back."""
+    return all(hasattr(group, method) for method in METHODS)
 
-        members = "%s of %s" % (group.group_name, self.c10d.get_process_group_ranks(group))
-        return int.from_bytes(hashlib.blake2b(members.encode(), digest_size=8).digest(), "little")
+
+def hook(group, name):
+    """Observes the collectives of a group. `name` is the agent's index of the group."""
+    waiter = Waiter(agent(), name)
+    hooks = Hooks(agent(), name, waiter, say)
+    # First, so that the hooks are taken back even if one of these calls fails.
+    hooked.add(group)
+    group.register_pre_hook(HOOK, hooks.before)
+    group.register_post_hook(HOOK, hooks.after)
+    observe_waits(sys.modules["torch.distributed"].Work)
+    # Only the group owns the hooks, so they are finalized with it.
+    weakref.finalize(hooks, waiter.leave).atexit = False
+
+
+def take_hooks_back():
+    """Removes all hooks before the interpreter is finalized.
+
+    PyTorch holds groups that the job does not destroy until after that, when releasing a Python hook ends the process.
+    """
+    for group in list(hooked):
+        guarded(group.unregister_pre_hook, HOOK)
+        guarded(group.unregister_post_hook, HOOK)
+
+
+def number_of(members):
+    """Returns the number of a group, given words about its members that are the same on all its ranks."""
+    return int.from_bytes(hashlib.blake2b(members.encode(), digest_size=8).digest(), "little")
+
 
 
 def reports_gloo():

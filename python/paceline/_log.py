@@ -11,6 +11,7 @@ import threading
 import urllib.parse
 import urllib.request
 
+from paceline import _run
 from paceline._errors import say
 from paceline._trackers import tracker_of
 
@@ -78,7 +79,7 @@ class Log:
 
 def newest_report():
     """Returns the server's report on this run; None if there is none yet or the server does not answer."""
-    server, run = os.environ.get("PACELINE_SERVER"), run_id()
+    server, run = os.environ.get("PACELINE_SERVER"), _run.given()
     if not server or not run:
         return None
     request = urllib.request.Request(server.rstrip("/") + "/api/v1/runs/" + urllib.parse.quote(run, safe=""))
@@ -93,18 +94,6 @@ def newest_report():
         if getattr(error, "code", None) != 404:
             say("no figures to log for now: %s: %s" % (type(error).__name__, error))
         return None
-
-
-def run_id():
-    """Returns the id of this process's run, as the agent takes it from the environment."""
-    get = os.environ.get
-    torchrun = get("TORCHELASTIC_RUN_ID")
-    slurm = "slurm-%s.%s" % (get("SLURM_JOB_ID"), get("SLURM_STEP_ID"))
-    return (
-        get("PACELINE_RUN_ID")
-        or (torchrun if torchrun != "none" else None)
-        or (slurm if get("SLURM_JOB_ID") and get("SLURM_STEP_ID") else None)
-    )
 
 
 def figures_of(report):

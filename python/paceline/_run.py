@@ -1,4 +1,4 @@
-"""The id of the run, if none is given: rank 0 makes it, and the others read it from the store of the process group."""
+"""The id of the run. If none is given, rank 0 makes it, and the others read it from the store of the process group."""
 
 import os
 import re
@@ -8,8 +8,12 @@ import time
 from paceline._errors import say
 
 VARIABLE = "PACELINE_RUN_ID"
-# Other variables from which the agent takes an id: all of a group must be set.
-LAUNCHERS = (("TORCHELASTIC_RUN_ID",), ("SLURM_JOB_ID", "SLURM_STEP_ID"))
+# The variables from which the agent takes an id, with its form: all of one form must be set.
+GIVEN = (
+    ((VARIABLE,), "%s"),
+    (("TORCHELASTIC_RUN_ID",), "%s"),
+    (("SLURM_JOB_ID", "SLURM_STEP_ID"), "slurm-%s.%s"),
+)
 # torchrun's default is "none".
 NO_ID = ("", "none")
 KEY = "paceline/run"
@@ -18,9 +22,18 @@ PATIENCE_SECONDS = 5.0
 POLL_SECONDS = 0.01
 
 
+def given():
+    """Returns the id that the environment gives the run, as the agent takes it; None without one."""
+    for names, form in GIVEN:
+        values = tuple(os.environ.get(name, "") for name in names)
+        if not any(value in NO_ID for value in values):
+            return form % values
+    return None
+
+
 def agree(c10d):
     """Sets the run's id in the environment once the default process group exists. Returns whether there is an id."""
-    if any(all(os.environ.get(name, "") not in NO_ID for name in names) for names in ((VARIABLE,),) + LAUNCHERS):
+    if given() is not None:
         return True
     find = getattr(c10d, "_get_default_store", None)
     store = find() if find is not None and c10d.is_initialized() else None

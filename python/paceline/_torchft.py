@@ -5,25 +5,18 @@ meet in the quorum of each step before they average gradients, so the quorum is 
 recorded as a barrier.
 """
 
-import atexit
 import functools
-import hashlib
-import sys
 import weakref
 from time import monotonic_ns
 
 from paceline._agent import agent
 from paceline._errors import guarded, say
-from paceline._groups import HOOK
-from paceline._native import Hooks
-from paceline._waiter import Waiter
+from paceline._groups import hook, number_of, offers_hooks
 from paceline._thread import is_training
-from paceline._waits import begin_wait, end_wait, observe_waits
+from paceline._waits import begin_wait, end_wait
 
 # The code of a barrier in the agent's library.
 BARRIER = 15
-# The groups that have this module's hooks.
-hooked = weakref.WeakSet()
 # By torchft's group: the agent's index of the group that it uses now.
 names = weakref.WeakKeyDictionary()
 # By manager: the quorum that it waits for, as the agent's index of the group and the number of the barrier.
@@ -36,37 +29,31 @@ def observe_groups(process_group):
     make = gloo._create_pg
 
     @functools.wraps(make)
-    def made(self, store, rank, world_size):
-        group = make(self, store, rank, world_size)
-        guarded(observe, self, group, rank, world_size)
+    def made(self, *arguments, **named):
+        group = make(self, *arguments, **named)
+        guarded(observe, self, group)
         return group
 
     gloo._create_pg = made
-    # PyTorch must not release a hook after the interpreter was finalized.
-    atexit.register(guarded, take_hooks_back)
 
 
-def observe(replicas, group, rank, world_size):
+def observe(replicas, group):
     # A group that is alone has nothing to average with.
-    if world_size == 1:
+    if group.size() == 1:
         return
     if (replicas._group_world_size or 1) > 1:
         say("not observing torchft: its replica groups have several processes")
         return
-    if not hasattr(group, "register_post_hook"):
+    if not offers_hooks(group):
         say("not observing collectives of gloo: this needs PyTorch 2.14 or later")
         return
-    name = agent().group(number_of(replicas, world_size), world_size, rank)
+    # The same in all replica groups.
+    members = "torchft quorum %s of %s" % (replicas._quorum_id, group.size())
+    name = agent().group(number_of(members), group.size(), group.rank())
     if name < 0:
         return
-    waiter = Waiter(agent(), name)
-    hooks = Hooks(agent(), name, waiter, say)
-    group.register_pre_hook(HOOK, hooks.before)
-    group.register_post_hook(HOOK, hooks.after)
-    hooked.add(group)
+    hook(group, name)
     names[replicas] = name
-    observe_waits(sys.modules["torch.distributed"].Work)
-    weakref.finalize(hooks, waiter.leave).atexit = False
 
 
 def observe_quorums(manager):
@@ -80,10 +67,10 @@ def observe_quorums(manager):
         return start(self, *arguments, **named)
 
     @functools.wraps(wait)
-    def waited(self):
+    def waited(self, *arguments, **named):
         interrupted = guarded(begin_wait) if is_training() else ()
         try:
-            return wait(self)
+            return wait(self, *arguments, **named)
         finally:
             guarded(end_quorum, self)
             guarded(end_wait, None, interrupted)
@@ -101,15 +88,3 @@ def end_quorum(manager):
     name, barrier = quorums.pop(manager, (None, 0))
     if barrier:
         agent().ended(name, barrier, monotonic_ns(), 0)
-
-
-def number_of(replicas, world_size):
-    """Returns the number of the group, which is the same in all replica groups."""
-    members = "torchft quorum %s of %s" % (replicas._quorum_id, world_size)
-    return int.from_bytes(hashlib.blake2b(members.encode(), digest_size=8).digest(), "little")
-
-
-def take_hooks_back():
-    for group in list(hooked):
-        group.unregister_pre_hook(HOOK)
-        group.unregister_post_hook(HOOK)

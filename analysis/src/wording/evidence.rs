@@ -1,7 +1,6 @@
 //! The lines of evidence for and against a verdict.
 
 use units::percent;
-use wire::event::SpanKind;
 use wire::stacks::ThreadRole;
 use wire::views::ChangePoint;
 
@@ -164,19 +163,14 @@ impl Who<'_> {
     }
 }
 
-fn name(segment: Segment) -> &'static str {
+fn name(segment: Segment) -> String {
     match segment {
-        Segment::Input => "input time",
-        Segment::Pause(kind) => match kind {
-            SpanKind::Checkpoint => "time in checkpoints",
-            SpanKind::Evaluation => "time in evaluations",
-            SpanKind::GarbageCollection => "time in garbage collections",
-            _ => "time in compilations",
-        },
-        Segment::H2d => "host-to-device copy time",
-        Segment::Compute => "compute time",
-        Segment::Transfer => "exposed transfer time",
-        Segment::Other => "time outside every phase",
+        Segment::Input => "input time".into(),
+        Segment::H2d => "host-to-device copy time".into(),
+        Segment::Compute => "compute time".into(),
+        Segment::Transfer => "exposed transfer time".into(),
+        Segment::Pause(kind) => format!("time in {}s", kind.name()),
+        Segment::Other => "time outside every phase".into(),
     }
 }
 

@@ -10,6 +10,7 @@ use super::what_if::{LossLedger, WhatIf};
 use crate::batch::Drop;
 use crate::burst::Burst;
 use crate::device::DeviceSample;
+use crate::event::SpanKind;
 use crate::ids::{Rank, RunId};
 use crate::live::Part;
 use crate::stacks::Stacks;
@@ -81,9 +82,9 @@ pub struct RankLedger {
     pub pause_nanos: u64,
     pub other_nanos: u64,
     pub step_nanos: u64,
-    /// The parts of `pause_nanos`, in the order of [`SpanKind::PAUSES`](crate::event::SpanKind::PAUSES).
+    /// The parts of `pause_nanos`, in the order of [`SpanKind::PAUSES`].
     #[serde(default)]
-    pub pauses_nanos: [u64; 4],
+    pub pauses_nanos: [u64; SpanKind::PAUSES.len()],
 }
 
 impl RankLedger {

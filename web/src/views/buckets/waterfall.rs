@@ -46,6 +46,7 @@ pub fn Kinds() -> impl IntoView {
         let paint = palette::slice(kind);
         let name = match kind {
             SliceKind::Blocked => "blocked, queued",
+            // All pauses look alike. The tip of a slice says which one it is.
             SliceKind::Checkpoint => Part::Pause.name(),
             _ => kind.name(),
         };
