@@ -21,15 +21,19 @@ def observe_engine(engine):
     def stepped(self, *arguments, **named):
         # ZeRO updates each group of parameters by a call of its own, and gathers the parameters after the last one.
         steps = guarded(updates_of, self)
-        _phases.parts_of_updates.append(self)
+        _phases.in_step.append(self)
         try:
             return step(self, *arguments, **named)
         finally:
-            _phases.parts_of_updates.remove(self)
-            if guarded(updates_of, self) != steps:
-                agent().updated()
+            guarded(end_step, self, steps)
 
     engine.__init__, engine.step = made, stepped
+
+
+def end_step(engine, steps):
+    _phases.in_step.remove(engine)
+    if updates_of(engine) != steps:
+        agent().updated()
 
 
 def updates_of(engine):

@@ -12,11 +12,20 @@ def observe_states(fsdp_state):
     prepare = state._lazy_init
 
     @functools.wraps(prepare)
-    def prepared(self):
-        was_known = self._is_root is not None
-        prepare(self)
-        # In its first forward pass, a state learns whether its module is the outermost one.
-        if not was_known and self._is_root:
-            guarded(Passes, self._modules[0] if hasattr(self, "_modules") else self._module)
+    def prepared(self, *arguments, **named):
+        was_known = guarded(knows_its_place, self)
+        prepare(self, *arguments, **named)
+        if was_known is False:
+            guarded(observe_outermost, self)
 
     state._lazy_init = prepared
+
+
+def knows_its_place(state):
+    """Returns whether the state knows if its module is the outermost one. It learns that in its first forward pass."""
+    return state._is_root is not None
+
+
+def observe_outermost(state):
+    if state._is_root:
+        Passes(state._modules[0] if hasattr(state, "_modules") else state._module)

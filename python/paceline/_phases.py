@@ -17,8 +17,8 @@ from paceline._waits import interrupt
 # The codes of phases in the agent's library.
 INPUT, FORWARD, BACKWARD, OPTIMIZER = 0, 2, 3, 4
 
-# What makes an update out of the updates of several optimizers, while it does.
-parts_of_updates = []
+# The engines whose step is in progress. It makes one update of the updates of several optimizers, and reports it itself.
+in_step = []
 
 # The largest number of values of a model's output that are searched for a tensor.
 MOST_VALUES = 64
@@ -77,7 +77,7 @@ def observe_updates(optimizer):
     def updated(*_):
         if not is_compiling():
             phase.end()
-            if not parts_of_updates:
+            if not in_step:
                 update()
 
     if hasattr(optimizer, "register_optimizer_step_pre_hook"):
