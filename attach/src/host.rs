@@ -96,8 +96,7 @@ extern "C" fn exiting(status: c_int, _argument: *mut c_void) {
     exits(status);
 }
 
-/// Does the last works of a process that is about to end with an exit code, once. `_exit` calls no function of this library, so
-/// a hook that sees the call reports it.
+/// Does the last works of a process that is about to end with an exit code, once. `_exit` itself would skip them.
 pub(crate) fn exits(status: c_int) {
     guarded(|| {
         let works = std::mem::take(&mut *LAST_WORKS.lock().unwrap_or_else(PoisonError::into_inner));

@@ -58,6 +58,7 @@ class Buckets:
             self.reductions.finish(self.module().reducer.get_backward_stats())
 
     def is_alone(self):
+        """Returns whether no other module was in the same backward pass so far."""
         global are_mixed
         in_backward.add(self)
         if len(in_backward) > 1:

@@ -1,4 +1,4 @@
-"""What the observation says on the error stream of the job."""
+"""What the observation says on the error stream of the job, and how its errors are kept from the job."""
 
 import signal
 import sys

@@ -1,9 +1,10 @@
 """Observes PyTorch in this process.
 
-The job computes the same results with it and without it. Where PyTorch or a framework has no hook, a function is replaced by
-one that calls the original: those that create process groups, wait for a collective of gloo or get the next batch, and the
-start of an FSDP module and the step of DeepSpeed's engine. Everything else uses hooks that PyTorch provides. When
-something fails here, the module reports it once and stops observing that part.
+The job computes the same results with it and without it. Where Python, PyTorch or a framework has no hook, a function is replaced
+by one that calls the original: the functions that create process groups, wait for a collective of gloo, get the next batch,
+write a checkpoint, evaluate, or end the process at once, the start of an FSDP module, the step of DeepSpeed's engine, and the
+quorum of torchft. Everything else uses hooks that they provide. When something fails here, the module reports it once and
+stops observing that part.
 """
 
 import atexit

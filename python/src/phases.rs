@@ -17,7 +17,7 @@ pub struct Phase {
     code: u8,
     /// `CLOCK_MONOTONIC`, or [`NOT_BEGUN`].
     begun: AtomicI64,
-    /// The end so far of a phase that may go on; [`NOT_BEGUN`] if there is none.
+    /// The end so far of a phase that may continue; [`NOT_BEGUN`] if there is none.
     paused: AtomicI64,
 }
 
@@ -53,7 +53,7 @@ impl Phase {
         }
     }
 
-    /// Ends the phase for now. It goes on with the next [`Self::resume`], or else ends here.
+    /// Ends the phase for now. The next [`Self::resume`] continues it; without one, it ends here.
     fn pause(&self) {
         self.paused.store(monotonic_nanos(), Ordering::Relaxed);
     }

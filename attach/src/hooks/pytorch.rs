@@ -245,8 +245,8 @@ pub extern "C" fn paceline_pytorch_updated() {
     host::guarded(marks::updated);
 }
 
-/// Records that the thread that trains, which is the caller, was in a phase, given as the code of a [`HostPhase`], from `begin` to `end`
-/// (`CLOCK_MONOTONIC`). An unknown code is ignored.
+/// Records that the caller, which is the thread that trains, was in a phase from `begin` to `end` (`CLOCK_MONOTONIC`).
+/// `phase` is the code of a [`HostPhase`]. An unknown code is ignored.
 #[unsafe(no_mangle)]
 pub extern "C" fn paceline_pytorch_phase(phase: u8, begin: i64, end: i64) {
     host::guarded(|| {

@@ -1,5 +1,5 @@
-//! PyTorch's record functions, by which its profiler learns what runs. gloo reports through them when it begins a
-//! collective and when the collective is done, on gloo's own thread and without the interpreter's lock.
+//! PyTorch's record functions, which tell its profiler what runs. gloo reports through them when it begins a collective
+//! and when the collective is done, on gloo's own thread and without the interpreter's lock.
 //!
 //! The interface is C++, from `ATen/record_function.h`. Releases 2.4 to 2.13 have the same layout, and they are the ones
 //! it is used for: later ones report collectives to Python. Only the scope of user annotations is registered, so PyTorch's
