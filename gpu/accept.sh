@@ -7,7 +7,7 @@
 # parts are device (events, CUPTI, NCCL, costs), char_lm (the example job) and torch (unmodified PyTorch jobs). Name
 # some to run only these, for instance if the time of a command is limited. Without a GPU, the part device ends the
 # script with exit code 77, and the other parts print SKIP. Needs no Rust. Torch, and the libraries for char_lm, are
-# those that python3 has.
+# those that python3 has. PACELINE_WORK names a folder that keeps the data of all runs.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 programs=${PACELINE_PROGRAMS:-$here/../target/gpu}
@@ -31,8 +31,11 @@ import glob, site
 print(":".join(path for folder in site.getsitepackages() for path in glob.glob(folder + "/nvidia/*/lib")))' 2> /dev/null):${LD_LIBRARY_PATH:-}
 export LD_LIBRARY_PATH
 today=$(date -u +%Y-%m-%d)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+work=${PACELINE_WORK:-}
+if [ -z "$work" ]; then
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+fi
 failed=0
 
 # Prints the result of a check: WORD NAME LINE.

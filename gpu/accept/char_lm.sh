@@ -12,8 +12,20 @@ trained() {
     } >> "$raw"
 }
 
-# Compares the overlap by events, which count all of forward and backward as busy, with that by CUPTI, which records
-# every kernel. The model is so wide that kernels take longer than their launches.
+# Trains a larger model on one rank, for its throughput: PRECISION PEAK. The peak rates are those of an H100 or H200
+# with SXM by its data sheet: FP32 without tensor cores, and dense BF16.
+throughput() {
+    precision=$1 peak=$2
+    timeout 120 paceline run -n 1 --data "$work/throughput-$precision" -- "$work/char_lm" --steps 60 --log-every 10 --dim 1024 \
+        --layers 8 --heads 16 --batch 32 --ctx 256 --bucket-cap 25 --device cuda --precision "$precision" \
+        > "$work/throughput.txt" 2>&1
+    { echo "== throughput $precision" && cat "$work/throughput.txt"; } >> "$raw"
+    judge "throughput of char_lm in $precision" throughput.py "$work/throughput.txt" 1024 8 256 "$peak"
+}
+
+# Trains on two ranks for as long as it takes to compare two things. First, the samples of the device with those of
+# nvidia-smi. Second, the overlap by events, which count all of forward and backward as busy, with that by CUPTI, which
+# records every kernel. The model is so wide that kernels take longer than their launches.
 overlap() {
     timeout 180 paceline serve --listen 127.0.0.1:0 --data "$work/overlap" > "$work/serve.txt" 2>&1 &
     serving=$!
@@ -27,7 +39,8 @@ overlap() {
         --dim 512 --layers 6 --heads 8 --batch 16 --ctx 256 --bucket-cap 8 --device cuda --transport staged \
         >> "$raw" 2>&1 &
     job=$!
-    sleep 30
+    python3 "$here/accept/steps.py" "$server" 100 2>> "$raw"
+    judge "samples of the device beside nvidia-smi's" samples.py "$server"
     found=$results/$today-accept-char-lm-bursts.json
     # The burst is short enough that there is room for every record.
     timeout 60 paceline burst latest --server "$server" --millis 1500 --json > "$found" 2>> "$raw"
@@ -69,6 +82,8 @@ print(json.load(sys.stdin)["driver"].get("cuda", [0])[0])' 2>> "$raw")
     for name in staged:0.02 nccl:0.02 bf16:0.05 fp16:0.05; do
         judge "char_lm ${name%:*}" losses.py "$work/cpu.csv" "$work/${name%:*}.csv" "${name#*:}"
     done
+    throughput fp32 67
+    throughput bf16 989
     overlap
 }
 

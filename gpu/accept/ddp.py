@@ -1,6 +1,7 @@
 """An unmodified PyTorch DDP job, which `torch.sh` observes."""
 
 import argparse
+import contextlib
 import os
 import time
 
@@ -10,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=120)
-parser.add_argument("--profile", action="store_true", help="profile ten steps with torch.profiler")
+parser.add_argument("--profile", metavar="FOLDER", help="profile ten steps with torch.profiler, a file per rank")
 arguments = parser.parse_args()
 
 dist.init_process_group("nccl")
@@ -33,10 +34,13 @@ def train(steps):
 
 
 train(20)
+profile = contextlib.nullcontext()
 if arguments.profile:
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        train(10)
-    print("profiled kernels:", len(profile.events()), flush=True)
+    profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA])
+with profile:
+    train(10)
+if arguments.profile:
+    profile.export_chrome_trace(f"{arguments.profile}/{dist.get_rank()}.json")
 begin = time.perf_counter()
 loss = train(arguments.steps)
 seconds = (time.perf_counter() - begin) / arguments.steps

@@ -12,7 +12,7 @@ use flate2::write::GzEncoder;
 use crate::system::{build, cargo, programs, root, step};
 
 /// The programs and libraries that `gpu/accept.sh` uses, in addition to the job.
-const PROGRAMS: [&str; 3] = ["accept", "paceline", "libpaceline_attach.so"];
+const PROGRAMS: [&str; 4] = ["accept", "paceline", "libpaceline_attach.so", "libpaceline_python.so"];
 /// The training job, which uses candle and is built for GPUs.
 const JOB: &str = "char_lm";
 /// The largest total size that is easy to copy to another machine, in bytes.

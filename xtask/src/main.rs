@@ -12,6 +12,7 @@ mod test;
 mod tidy;
 mod web;
 mod wheel;
+mod whole_jobs;
 
 use clap::Parser;
 
