@@ -88,19 +88,19 @@ impl Handle {
     }
 }
 
-/// A phase of the host: one that a device may wait for, or what the host computes itself, without a device.
+/// A phase of a step: one that a device may wait for, or what the host or the device computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum HostPhase {
+pub enum Phase {
     /// The host reads the next batch of input.
     Input,
     /// The host copies the batch to the device.
     Copy,
-    /// The host computes the forward pass.
+    /// The forward pass is computed.
     Forward,
-    /// The host computes the backward pass, until its last gradient.
+    /// The backward pass is computed, until its last gradient.
     Backward,
-    /// The host updates the parameters.
+    /// The parameters are updated.
     Optimizer,
     /// The host writes a checkpoint, or hands it to another thread.
     Checkpoint,
@@ -112,7 +112,7 @@ pub enum HostPhase {
     Compilation,
 }
 
-impl HostPhase {
+impl Phase {
     /// The phases by their codes.
     const ALL: [Self; 9] = [
         Self::Input,
@@ -216,10 +216,13 @@ pub enum Entry {
         /// The event after the collective.
         end: MonoNanos,
     },
-    /// The main thread was in a phase that the job marks.
+    /// The main thread was in a phase that the job marks, or the device was.
     Phase {
         /// The phase.
-        phase: HostPhase,
+        phase: Phase,
+        /// When the host enqueued the begin of the phase, if the device was in it. The other times, by CUDA events, are
+        /// those of the device, on the host's clock.
+        enqueued: Option<MonoNanos>,
         /// The start of the phase.
         begin: MonoNanos,
         /// The end of the phase.

@@ -5,6 +5,7 @@ pub mod calls;
 pub mod cuda;
 #[cfg(test)]
 mod edge;
+mod events;
 pub mod nccl;
 pub mod nvtx;
 pub mod pytorch;

@@ -23,7 +23,8 @@ throughput() {
     judge "throughput of char_lm in $precision" throughput.py "$work/throughput.txt" 1024 8 256 "$peak"
 }
 
-# Trains on two ranks for as long as it takes to compare two things. First, the samples of the device with those of
+# Trains on one rank for as long as it takes to compare two things. (Two ranks on one GPU take turns: to each, the device seems
+# busy by events while the other uses it.) First, the samples of the device with those of
 # nvidia-smi. Second, the overlap by events, which count all of forward and backward as busy, with that by CUPTI, which
 # records every kernel. The model is so wide that kernels take longer than their launches.
 overlap() {
@@ -35,16 +36,16 @@ overlap() {
         sleep 0.5
     done
     echo "== overlap" >> "$raw"
-    timeout 120 paceline run -n 2 --server "$server" --data "$work/overlap" -- "$work/char_lm" --steps 100000 \
-        --dim 512 --layers 6 --heads 8 --batch 16 --ctx 256 --bucket-cap 8 --device cuda --transport staged \
+    timeout 120 paceline run -n 1 --server "$server" --data "$work/overlap" -- "$work/char_lm" --steps 100000 \
+        --dim 1024 --layers 8 --heads 16 --batch 32 --ctx 256 --bucket-cap 25 --device cuda --transport staged \
         >> "$raw" 2>&1 &
     job=$!
-    python3 "$here/accept/steps.py" "$server" 100 2>> "$raw"
+    python3 "$here/accept/steps.py" "$server" 20 2>> "$raw"
     judge "samples of the device beside nvidia-smi's" samples.py "$server"
     found=$results/$today-accept-char-lm-bursts.json
     # The burst is short enough that there is room for every record.
     timeout 60 paceline burst latest --server "$server" --millis 1500 --json > "$found" 2>> "$raw"
-    judge "overlap of char_lm on two staged ranks" overlap.py "$found" "$server" 2
+    judge "overlap of char_lm on a staged rank" overlap.py "$found" "$server" 1
     kill "$job" "$serving" 2> /dev/null
     wait "$job" "$serving" 2> /dev/null
 }

@@ -1,6 +1,7 @@
 """An unmodified PyTorch job of two pipeline stages, in which `torch.sh` observes sends and receives."""
 
 import argparse
+import time
 
 import torch
 import torch.distributed as dist
@@ -43,6 +44,7 @@ def backward(received, result):
         dist.send(received.grad, 0)
 
 
+begin = time.perf_counter()
 for _ in range(arguments.steps):
     optimizer.zero_grad()
     for work in [forward(batch) for batch in batches]:
@@ -50,5 +52,6 @@ for _ in range(arguments.steps):
     norm = sum(parameter.grad.square().sum() for parameter in stage.parameters())
     dist.all_reduce(norm)
     optimizer.step()
-print(f"gradient norm: {norm.sqrt().item():.6f}", flush=True)
+seconds = time.perf_counter() - begin
+print(f"gradient norm: {norm.sqrt().item():.6f} after {seconds:.1f} s", flush=True)
 dist.destroy_process_group()

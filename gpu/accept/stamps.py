@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 RANKS = 2
-# The largest difference of the median, in microseconds.
-MOST_APART = 50
+# The largest difference of the median lengths, in microseconds. Starts and ends must be within their error bounds.
+MOST_APART = 20
 
 
 def kernels_of(file):
@@ -24,9 +24,10 @@ def kernels_of(file):
 
 
 rows = list(csv.DictReader(open(sys.argv[1])))
-starts, ends, lengths, kernels, collectives = [], [], [], 0, 0
+starts, ends, lengths, bounds, kernels, collectives = [], [], [], [], 0, 0
 for rank in range(RANKS):
     recorded = [row for row in rows if int(row["rank"]) == rank and row["start_unix_ns"] and row["end_unix_ns"]]
+    bounds += [int(row["clock_error_bound_ns"]) / 1e3 for row in recorded]
     recorded = [(int(row["start_unix_ns"]), int(row["end_unix_ns"])) for row in recorded]
     count, profiled = kernels_of(Path(sys.argv[2], f"{rank}.json"))
     kernels += count
@@ -46,9 +47,11 @@ def middle(values):
 if not collectives:
     print("FAIL", f"the profiler recorded {kernels} kernels, none of NCCL")
 else:
-    passed = max(abs(statistics.median(values)) for values in (starts, ends, lengths)) <= MOST_APART
+    bound = statistics.median(bounds)
+    passed = abs(statistics.median(lengths)) <= MOST_APART
+    passed = passed and max(abs(statistics.median(values)) for values in (starts, ends)) <= bound
     print(
         "PASS" if passed else "FAIL",
         f"{collectives} all-reduces, median difference to torch.profiler (5th to 95th percentile): start {middle(starts)},",
-        f"end {middle(ends)}, length {middle(lengths)}",
+        f"end {middle(ends)}, length {middle(lengths)}; the error bound of the clocks is {bound:.0f} us",
     )

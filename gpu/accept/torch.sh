@@ -20,16 +20,22 @@ loss() { sed -n 's/.*loss: \([0-9.-]*\).*/\1/p' "$work/$1.txt"; }
 
 observed() {
     report=$results/$today-accept-torch.json
-    job observed --attach -- sh -c "$(python ddp.py)"
+    job observed --attach -- sh -c "$(python ddp.py --warmup 60)"
     paceline report latest --data "$work/observed" --json > "$report" 2>> "$raw"
     judge "an unmodified DDP job is observed" observed.py "$report"
     if [ "$(loss plain)" = "$(loss observed)" ]; then word=PASS; else word=FAIL; fi
     say $word "observation does not change its result" "loss $(loss plain) without, $(loss observed) with"
 
+    # Rank 1 takes 60 ms longer to read a batch, which is longer than a step.
+    report=$results/$today-accept-torch-slow-input.json
+    job slow --attach -- sh -c "$(python ddp.py --slow-input 60)"
+    paceline report latest --data "$work/slow" --json > "$report" 2>> "$raw"
+    judge "a rank that waits for its input is named" culprit.py "$report" 1 input
+
     # Bursts are left to the profiler in a process that has PyTorch.
     mkdir -p "$work/traces"
-    PACELINE_BURST_EVERY="20 steps" job profiled --attach -- sh -c "$(python ddp.py --profile "$work/traces")"
-    paceline export latest --data "$work/profiled" --format csv -o "$work/profiled.csv" >> "$raw" 2>&1
+    PACELINE_BURST_EVERY="20 steps" job profiled --attach -- sh -c "$(python ddp.py --warmup 60 --profile "$work/traces")"
+    paceline export latest --data "$work/profiled" --format csv --steps 0..1000000 -o "$work/profiled.csv" >> "$raw" 2>&1
     judge "times of collectives beside those of torch.profiler" stamps.py "$work/profiled.csv" "$work/traces"
     if [ "$(loss plain)" = "$(loss profiled)" ]; then word=PASS; else word=FAIL; fi
     say $word "torch.profiler works in an observed job" "loss $(loss plain) without, $(loss profiled) with both"
@@ -37,7 +43,7 @@ observed() {
 
     # The stages send each other four micro-batches and their gradients, and reduce one norm.
     report=$results/$today-accept-pipeline.json
-    job pipeline --attach -- sh -c "$(python pipeline.py)"
+    job pipeline --attach -- sh -c "$(python pipeline.py --steps 1500)"
     paceline report latest --data "$work/pipeline" --json > "$report" 2>> "$raw"
     judge "sends and receives of two pipeline stages" messages.py "$report"
 }
@@ -64,7 +70,7 @@ overhead() {
 raw=$results/$today-accept-torch.txt
 : > "$raw"
 if has_torch; then
-    NCCL_DEBUG=INFO job plain -- sh -c "$(python ddp.py)"
+    NCCL_DEBUG=INFO job plain -- sh -c "$(python ddp.py --warmup 60)"
     if [ "$status" = 124 ]; then
         say FAIL "PyTorch DDP" "without Paceline, two ranks did not finish within 120 s; see $raw"
     elif [ -z "$(seconds plain)" ]; then

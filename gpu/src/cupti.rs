@@ -33,6 +33,8 @@ pub fn assumptions() -> Vec<(&'static str, u64)> {
     let kinds = [
         ("CUPTI_ACTIVITY_KIND_MEMCPY", kind::MEMCPY),
         ("CUPTI_ACTIVITY_KIND_MEMSET", kind::MEMSET),
+        ("CUPTI_ACTIVITY_KIND_DRIVER", kind::DRIVER),
+        ("CUPTI_ACTIVITY_KIND_RUNTIME", kind::RUNTIME),
         ("CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", kind::CONCURRENT_KERNEL),
         ("CUPTI_ACTIVITY_KIND_OVERHEAD", kind::OVERHEAD),
         ("CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION", kind::EXTERNAL_CORRELATION),
@@ -41,15 +43,7 @@ pub fn assumptions() -> Vec<(&'static str, u64)> {
         ("CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED", burst::SUBSCRIBED),
         ("CUPTI_ACTIVITY_FLAG_FLUSH_FORCED", burst::FORCED),
     ];
-    let all = kinds.into_iter().chain(phases::DRIVER_LAUNCHES).chain(phases::RUNTIME_LAUNCHES);
-    all.map(|(name, value)| (name, u64::from(value))).collect()
-}
-
-/// Returns the values, as [`assumptions`] does, that exist only since CUDA 13.
-#[doc(hidden)]
-#[must_use]
-pub fn assumptions_13() -> Vec<(&'static str, u64)> {
-    phases::RUNTIME_LAUNCHES_13.map(|(name, value)| (name, u64::from(value))).to_vec()
+    kinds.into_iter().map(|(name, value)| (name, u64::from(value))).collect()
 }
 
 /// The reason why CUPTI cannot be used.

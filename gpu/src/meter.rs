@@ -96,6 +96,22 @@ impl Meter {
         (code == SUCCESS && !context.is_null()).then(|| Context(context.expose_provenance()))
     }
 
+    /// Runs `work` in `context`. A thread that has no context gets it for this time. Returns `None` if the thread is in
+    /// another context, or if the driver refuses.
+    pub fn within<T>(&self, context: Context, work: impl FnOnce() -> T) -> Option<T> {
+        match self.context() {
+            Some(current) => (current == context).then(work),
+            None => {
+                // SAFETY: the context lives as long as the process uses CUDA, and the call fails afterwards.
+                let code = unsafe { (self.make_current)(ptr::with_exposed_provenance_mut(context.0)) };
+                let done = (code == SUCCESS).then(work);
+                // SAFETY: no context is what the thread had.
+                let _code = unsafe { (self.make_current)(ptr::null_mut()) };
+                done
+            }
+        }
+    }
+
     /// Creates an event in the calling thread's context.
     #[must_use]
     pub fn event(&self) -> Option<Event> {

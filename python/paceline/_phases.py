@@ -7,6 +7,7 @@ import weakref
 
 from paceline._agent import agent
 from paceline._buckets import Buckets
+from paceline._devices import device_of, phase_on
 from paceline._errors import guarded, harmless
 from paceline._modes import is_compiling, trains
 from paceline._native import Phase
@@ -58,27 +59,27 @@ def observe_updates(optimizer):
     """Reports optimizer updates: collectives after an update belong to the next step."""
     if not hasattr(optimizer, "register_optimizer_step_post_hook"):
         return
-    update, phase = agent().updated, update_phase()
-    # Whether the host computes the updates of an optimizer.
-    on_host = weakref.WeakKeyDictionary()
+    update = agent().updated
+    # The phase of each optimizer.
+    phases = weakref.WeakKeyDictionary()
 
-    def is_on_host(updating):
-        if updating not in on_host:
-            on_host[updating] = computes_on_host(parameters_of(updating))
-        return on_host[updating]
+    def phase_of(updating):
+        if updating not in phases:
+            phases[updating] = update_phase(device_of(parameters_of(updating)))
+        return phases[updating]
 
     def begins(updating, *_):
         # A compiled update must stay in one piece, so it is not reported.
+        if not is_compiling() and phase_of(updating):
+            phase_of(updating).begin()
+
+    def updated(updating, *_):
         if is_compiling():
             return
-        if is_on_host(updating):
-            phase.begin()
-
-    def updated(*_):
-        if not is_compiling():
-            phase.end()
-            if not in_step:
-                update()
+        if phase_of(updating):
+            phase_of(updating).end()
+        if not in_step:
+            update()
 
     if hasattr(optimizer, "register_optimizer_step_pre_hook"):
         optimizer.register_optimizer_step_pre_hook(harmless(begins))
@@ -86,18 +87,13 @@ def observe_updates(optimizer):
 
 
 @functools.lru_cache(maxsize=None)
-def update_phase():
-    return Phase(agent(), OPTIMIZER)
+def update_phase(device):
+    """Returns the phase in which a device updates parameters, or None if it is not observed."""
+    return phase_on(device, OPTIMIZER)
 
 
 def parameters_of(optimizer):
     return (parameter for group in getattr(optimizer, "param_groups", ()) for parameter in group["params"])
-
-
-def computes_on_host(parameters):
-    """Returns whether the host computes. What it enqueues for a device is no phase of its own."""
-    first = next(iter(parameters), None)
-    return first is not None and first.device.type == "cpu"
 
 
 def observe_modules(distributed):
@@ -116,7 +112,7 @@ def observe_modules(distributed):
 
 
 def observe_module(module):
-    guarded(Passes, module)
+    guarded(Passes, module, on=("cpu", "cuda"))
     guarded(Evaluation, module)
 
 
@@ -127,23 +123,26 @@ def instances(cls):
 
 
 class Passes:
-    """The forward and the backward passes of one module.
+    """The forward and the backward passes of one module, if its device is of one of the types `on`.
 
     They are reported by hooks on the module, on its output, and on the end of autograd's work.
     """
 
-    def __init__(self, module):
-        if not computes_on_host(module.parameters()):
+    def __init__(self, module, on=("cpu",)):
+        self.device = device_of(module.parameters())
+        if self.device is None or self.device.type not in on:
             return
         from torch.autograd import Variable
 
         trains_here()
         self.queue_callback = Variable._execution_engine.queue_callback
-        self.forward, self.backward = Phase(agent(), FORWARD), Phase(agent(), BACKWARD)
+        self.forward, self.backward = phase_on(self.device, FORWARD), phase_on(self.device, BACKWARD)
         # From the output of the module to its gradient. It counts as part of the forward pass.
-        self.loss = Phase(agent(), FORWARD)
-        interrupt(self.forward, self.backward, self.loss)
-        self.buckets = Buckets(module)
+        self.loss = phase_on(self.device, FORWARD)
+        if self.device.type == "cpu":
+            interrupt(self.forward, self.backward, self.loss)
+        # Of a device, NCCL reports the buckets.
+        self.buckets = Buckets(module) if self.device.type == "cpu" else None
         # Not prepended: the module itself synchronizes buffers before its own forward pass.
         module.register_forward_pre_hook(harmless(self.forward_begins))
         module.register_forward_hook(harmless(self.forward_ends))
@@ -156,7 +155,8 @@ class Passes:
         if not trains():
             return
         self.forward.end()
-        self.buckets.forward_ended(module)
+        if self.buckets:
+            self.buckets.forward_ended(module)
         self.begin_loss(output)
 
     def begin_loss(self, output):
@@ -169,7 +169,8 @@ class Passes:
     def backward_begins(self, _):
         self.loss.end()
         self.queue_callback(harmless(self.backward_ends))
-        guarded(self.buckets.begin)
+        if self.buckets:
+            guarded(self.buckets.begin)
         self.backward.begin()
 
     def backward_ends(self):
@@ -179,8 +180,9 @@ class Passes:
 
     def reduced(self):
         # An update that computes the loss itself, as in Lightning, begins now.
-        update_phase().restart()
-        self.buckets.finish()
+        update_phase(self.device).restart()
+        if self.buckets:
+            self.buckets.finish()
 
 
 def first_tensor(output):

@@ -23,7 +23,7 @@ mod _native {
     #[pymodule_export]
     use crate::hooks::Hooks;
     #[pymodule_export]
-    use crate::phases::Phase;
+    use crate::phases::{DevicePhase, Phase};
     #[pymodule_export]
     use crate::reductions::Reductions;
 }

@@ -1,4 +1,4 @@
-//! The phases of the training thread.
+//! The phases of a step: of the training thread, and of its device.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -23,7 +23,7 @@ pub struct Phase {
 
 #[pymethods]
 impl Phase {
-    /// `code` is that of `HostPhase` in `attach/src/call_log.rs`.
+    /// `code` is that of `Phase` in `attach/src/call_log.rs`.
     #[new]
     fn new(agent: PyRef<'_, Agent>, code: u8) -> Self {
         Self {
@@ -74,5 +74,41 @@ impl Phase {
             (self.agent.phase)(self.code, begun, monotonic_nanos());
         }
         begun != NOT_BEGUN
+    }
+}
+
+/// One kind of phase of a device, which the training thread enters and leaves ahead of the device. `stream` is the handle of
+/// the CUDA stream that does the work of the phase.
+#[pyclass(frozen, module = "paceline._native")]
+pub struct DevicePhase {
+    agent: Functions,
+    code: u8,
+    number: i64,
+}
+
+#[pymethods]
+impl DevicePhase {
+    /// `code` is that of `Phase` in `attach/src/call_log.rs`.
+    #[new]
+    fn new(agent: PyRef<'_, Agent>, code: u8) -> Self {
+        let agent = agent.functions();
+        Self { agent, code, number: (agent.device_phase)() }
+    }
+
+    /// Begins the phase. A phase that was begun and not ended, because an exception left it, is forgotten.
+    fn begin(&self, stream: usize) {
+        (self.agent.device_begins)(self.number, stream);
+    }
+
+    /// Moves the beginning of the phase to the work that comes now, if it was begun.
+    fn restart(&self, stream: usize) {
+        if (self.agent.device_is_begun)(self.number) {
+            self.begin(stream);
+        }
+    }
+
+    /// Ends the phase, if it was begun.
+    fn end(&self, stream: usize) {
+        (self.agent.device_ends)(self.number, self.code, stream);
     }
 }

@@ -8,7 +8,6 @@
 //! A call inside a group runs when the group ends, and is given the time of the whole group. A collective on a
 //! nonblocking communicator may run after its call, and so after the event that follows it.
 
-mod events;
 mod exports;
 mod group;
 mod members;
@@ -20,6 +19,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 use crate::call_log::{self, Entry, Function, Handle, Kind, LocalRank};
+use crate::hooks::events::{self, Work};
 use crate::hooks::nccl::names::{DATATYPES, bytes_of_code};
 use crate::host;
 use crate::marks;
@@ -42,8 +42,7 @@ fn is_wanted() -> bool {
         let version = gpu::nccl::mapped()?.version;
         let is_wanted = version.needs_events() && observer::begin(Hook::Calls, None).is_some();
         if is_wanted {
-            let mut reached = events::Reached::default();
-            observer::poll(Box::new(move |entry| reached.read(entry)));
+            events::read_by_observer();
         }
         Some(is_wanted)
     };
@@ -98,7 +97,9 @@ fn timed(by_stream: Vec<(*mut c_void, Vec<Numbered>)>, original: impl FnOnce() -
         by_stream.into_iter().filter_map(begin).collect()
     });
     let result = original();
-    observed(|| begun.into_iter().for_each(|(before, stream, handles)| before.end(stream, handles)));
+    observed(|| {
+        begun.into_iter().for_each(|(before, stream, handles)| before.end(stream, Work::Collectives(handles)))
+    });
     result
 }
 

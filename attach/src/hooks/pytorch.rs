@@ -8,6 +8,7 @@
 //! Earlier releases report collectives only to their profiler ([`record_function`]), and only those of a DDP module's
 //! buckets are recorded ([`reductions`]), since the reports do not name the process group.
 
+mod device_phases;
 mod record_function;
 mod reductions;
 
@@ -18,7 +19,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wire::clock::MonoNanos;
 
-use crate::call_log::{self, Entry, Function, Handle, HostPhase, Kind, LocalRank};
+use crate::call_log::{self, Entry, Function, Handle, Kind, LocalRank, Phase};
 use crate::host;
 use crate::marks;
 use crate::observer::{self, Communicator, Hook};
@@ -246,13 +247,14 @@ pub extern "C" fn paceline_pytorch_updated() {
 }
 
 /// Records that the caller, which is the thread that trains, was in a phase from `begin` to `end` (`CLOCK_MONOTONIC`).
-/// `phase` is the code of a [`HostPhase`]. An unknown code is ignored.
+/// `phase` is the code of a [`Phase`]. An unknown code is ignored.
 #[unsafe(no_mangle)]
 pub extern "C" fn paceline_pytorch_phase(phase: u8, begin: i64, end: i64) {
     host::guarded(|| {
-        if let Some(phase) = HostPhase::from_code(phase).filter(|_| observer::is_observed()) {
+        if let Some(phase) = Phase::from_code(phase).filter(|_| observer::is_observed()) {
             stacks::trains_here();
-            call_log::append(Entry::Phase { phase, begin: MonoNanos(begin), end: MonoNanos(end) });
+            let (begin, end) = (MonoNanos(begin), MonoNanos(end));
+            call_log::append(Entry::Phase { phase, enqueued: None, begin, end });
         }
     });
 }

@@ -10,7 +10,7 @@ use wire::clock::MonoNanos;
 use wire::event::{BucketRecord, Event, Source, Span, SpanKind, Started, StepRecord};
 use wire::ids::{Bucket, Comm, Step};
 
-use crate::call_log::HostPhase;
+use crate::call_log::Phase;
 use crate::infer::blocking::{Blocking, IDLE_NANOS, StepCollective};
 use crate::infer::collective::{Collective, Timed};
 use crate::infer::steps::{Placing, StepFinder, StepPosition};
@@ -25,7 +25,7 @@ const MAX_SETTLING_NANOS: i64 = 30_000_000_000;
 const ALIKE: f64 = 0.8;
 /// The largest number of collectives on other communicators that wait for their step.
 const MAX_WAITING: usize = 16_384;
-/// The largest number of host phases that wait for their step.
+/// The largest number of phases that wait for their step.
 const MAX_PHASES: usize = 1_024;
 /// The largest number of communicators distinguished. A job with tensor, pipeline and expert parallelism has fewer than
 /// ten per rank.
@@ -45,10 +45,21 @@ pub struct Placer {
     /// The end of the previous step; `None` before the first.
     before: Option<Before>,
     waiting: VecDeque<Timed>,
-    phases: VecDeque<(HostPhase, MonoNanos, MonoNanos)>,
+    /// The phases that belong to no step yet, in the order in which they begin.
+    phases: VecDeque<Timing>,
     /// Steps whose collectives have ended, and whose phases may not have been read yet.
     ended: Vec<Ended>,
     blocking: Blocking,
+}
+
+/// When the host or the device was in a phase.
+#[derive(Clone, Copy, Debug)]
+struct Timing {
+    phase: Phase,
+    /// See [`Entry::Phase`](crate::call_log::Entry::Phase).
+    enqueued: Option<MonoNanos>,
+    begin: MonoNanos,
+    end: MonoNanos,
 }
 
 /// The end of a step.
@@ -73,8 +84,8 @@ struct Ended {
     computed_until: MonoNanos,
     /// When the rank was blocked by a collective before that.
     blocked: Vec<(MonoNanos, MonoNanos)>,
-    /// When some collective was in flight, in order of time.
-    in_flight: Vec<(MonoNanos, MonoNanos)>,
+    /// When some collective ran, in order of time.
+    running: Vec<(MonoNanos, MonoNanos)>,
 }
 
 /// The step in progress.
@@ -90,6 +101,8 @@ struct Current {
     /// gradients.
     computed_until: MonoNanos,
     previous_end: MonoNanos,
+    /// When the gradients of the newest collective were ready.
+    ready: MonoNanos,
     /// The newest collective.
     last: Timed,
     /// The collectives of the step, up to a bound.
@@ -174,6 +187,7 @@ impl Placer {
                 first_launch: timed.collective.launch,
                 computed_until: begin,
                 previous_end: begin,
+                ready: begin,
                 last: *timed,
                 ran: Vec::new(),
             });
@@ -182,9 +196,16 @@ impl Placer {
         let Some(current) = self.current.as_mut().filter(|current| current.step == place.step) else {
             return;
         };
-        if timed.start - current.previous_end > IDLE_NANOS {
+        let is_idle = timed.start - current.previous_end > IDLE_NANOS;
+        if is_idle {
             current.computed_until = timed.start;
         }
+        // The host may hand a collective over long before the device has its gradients. A device that runs one as soon as it
+        // can, and was idle before, had its gradients then. Otherwise it had them after those of the collective before.
+        let on_device = timed.source == Source::DeviceEvent;
+        let earliest = if is_idle && on_device { timed.start } else { current.ready };
+        current.ready = timed.collective.launch.max(earliest).min(timed.start);
+        let ready = if on_device { current.ready } else { timed.collective.launch };
         current.computed_until = current.computed_until.max(timed.collective.launch.min(timed.start));
         current.previous_end = current.previous_end.max(timed.end);
         current.last = *timed;
@@ -195,7 +216,10 @@ impl Placer {
         let source = if current.is_begin_known { timed.source } else { Source::Derived };
         // Only the end of the first step is known: the next step starts there.
         if self.before.is_some() {
-            record(Event::Bucket(BucketRecord { source, ..self.bucket(timed, place.step, place.bucket) }));
+            record(Event::Bucket(BucketRecord {
+                source,
+                ..self.bucket(timed, ready, place.step, place.bucket)
+            }));
         }
         if place.is_last {
             self.end_step(record);
@@ -218,13 +242,15 @@ impl Placer {
         let mut counts: BTreeMap<u64, u32> = BTreeMap::new();
         for timed in enqueued.iter().filter(|timed| timed.collective.launch > last_launch_before) {
             let count = counts.entry(timed.collective.communicator).or_default();
-            record(Event::Bucket(self.bucket(timed, step, Bucket(*count))));
+            let earliest = if timed.source == Source::DeviceEvent { begin } else { timed.collective.launch };
+            let ready = timed.collective.launch.max(earliest).min(timed.start);
+            record(Event::Bucket(self.bucket(timed, ready, step, Bucket(*count))));
             ran.push(self::ran(timed, Bucket(*count), false));
             *count += 1;
         }
-        let in_flight = in_flight(ran);
+        let running = running(ran);
         let blocked = self.blocking.ingest(ran);
-        self.ended.push(Ended { step, begin, end, first_launch, computed_until, blocked, in_flight });
+        self.ended.push(Ended { step, begin, end, first_launch, computed_until, blocked, running });
     }
 
     /// Records the steps whose collectives have ended. All phases up to the ends of these steps must have been added.
@@ -242,8 +268,8 @@ impl Placer {
 
     fn record_spans(&mut self, ended: &Ended, mut span: impl FnMut(SpanKind, MonoNanos, MonoNanos)) {
         let Ended { begin, end, computed_until, ref blocked, .. } = *ended;
-        if let Some(computed) = self.computed_by_host(ended) {
-            // After the last gradient, the host waits for the last collective. Its end is seen late on a busy host, which may
+        if let Some(computed) = self.computed(ended) {
+            // After the last gradient, the rank waits for the last collective. Its end is seen late on a busy host, which may
             // have gone on by then.
             let last =
                 computed.iter().rfind(|(kind, ..)| *kind == SpanKind::Backward).unwrap_or(&computed[0]);
@@ -252,10 +278,10 @@ impl Placer {
                 computed.iter().find(|(_, from, _)| *from >= last_gradient).map_or(end, |next| next.1);
             let mut at = begin;
             for (kind, from, to) in computed {
-                // Between phases, the host waits for the collectives that are in flight: those that synchronize buffers
+                // Between phases, the rank waits for the collectives that run: those that synchronize buffers
                 // or gather a figure before the forward pass, for instance.
                 if at < from && from <= last_gradient {
-                    let within = ended.in_flight.iter().map(|&(begin, end)| (begin.max(at), end.min(from)));
+                    let within = ended.running.iter().map(|&(begin, end)| (begin.max(at), end.min(from)));
                     within
                         .filter(|(from, to)| from < to)
                         .for_each(|(from, to)| span(SpanKind::Blocked, from, to));
@@ -280,50 +306,57 @@ impl Placer {
         span(SpanKind::Blocked, computed_until, end);
     }
 
-    /// Returns the phases of a step that the host computes itself, in order of time; `None` if it reports no backward pass
-    /// in the step.
-    fn computed_by_host(&mut self, step: &Ended) -> Option<Vec<(SpanKind, MonoNanos, MonoNanos)>> {
-        let of_step =
-            |(_, begin, end): &&(HostPhase, MonoNanos, MonoNanos)| *begin < step.end && *end > step.begin;
-        let is_backward = |(phase, ..): &(HostPhase, MonoNanos, MonoNanos)| *phase == HostPhase::Backward;
-        if !self.phases.iter().filter(of_step).any(is_backward) {
+    /// Returns the phases of a step that the host or the device computes, in order of time; `None` if no backward pass is
+    /// reported in the step.
+    fn computed(&mut self, step: &Ended) -> Option<Vec<(SpanKind, MonoNanos, MonoNanos)>> {
+        let of_step = |timing: &&Timing| timing.begin < step.end && timing.end > step.begin;
+        if !self.phases.iter().filter(of_step).any(|timing| timing.phase == Phase::Backward) {
             return None;
         }
-        let later =
-            self.phases.iter().position(|(_, begin, _)| *begin >= step.end).unwrap_or(self.phases.len());
+        let later = self.phases.iter().position(|timing| timing.begin >= step.end);
+        let later = later.unwrap_or(self.phases.len());
         // A phase that continues in the next step belongs to both.
-        let goes_on =
-            self.phases.range(..later).filter(|(.., end)| *end > step.end).copied().collect::<Vec<_>>();
-        let found = self.phases.drain(..later).filter(|(.., end)| *end > step.begin);
-        let found = found
-            .map(|(phase, begin, end)| (phase.span(), begin.max(step.begin), end.min(step.end)))
-            .collect();
+        let goes_on: Vec<Timing> =
+            self.phases.range(..later).filter(|timing| timing.end > step.end).copied().collect();
+        let found = self.phases.drain(..later).filter(|timing| timing.end > step.begin);
+        let found = found.map(|timing| Timing {
+            begin: timing.begin.max(step.begin),
+            end: timing.end.min(step.end),
+            ..timing
+        });
+        let found = by_device(step.begin, found.collect());
         for phase in goes_on.into_iter().rev() {
             self.phases.push_front(phase);
         }
-        Some(found)
+        Some(found.into_iter().map(|timing| (timing.phase.span(), timing.begin, timing.end)).collect())
     }
 
-    /// Adds a phase of the host's main thread. Phases must be added in the order in which they end.
-    pub fn ingest_phase(&mut self, phase: HostPhase, begin: MonoNanos, end: MonoNanos) {
+    /// Adds a phase. Phases of the host, and phases of the device, must be added in the order in which they end.
+    pub fn ingest_phase(
+        &mut self,
+        phase: Phase,
+        enqueued: Option<MonoNanos>,
+        begin: MonoNanos,
+        end: MonoNanos,
+    ) {
         if self.phases.len() == MAX_PHASES {
             self.phases.pop_front();
         }
         // They are kept in the order in which they begin, and a phase may lie within another.
-        let at = self.phases.iter().rposition(|&(_, from, _)| from <= begin).map_or(0, |before| before + 1);
-        self.phases.insert(at, (phase, begin, end));
+        let at = self.phases.iter().rposition(|timing| timing.begin <= begin).map_or(0, |before| before + 1);
+        self.phases.insert(at, Timing { phase, enqueued, begin, end });
     }
 
     /// Returns the intervals in which the device waited for the host: phases of the host after the device finished the
     /// previous step and before the host enqueued the step's first collective. A host that runs ahead spends them
     /// earlier, at no cost.
     fn waited_for_host(&mut self, step: &Ended) -> Vec<(SpanKind, MonoNanos, MonoNanos)> {
-        let is_later = |(_, begin, _): &(HostPhase, MonoNanos, MonoNanos)| *begin >= step.first_launch;
-        let later = self.phases.iter().position(is_later).unwrap_or(self.phases.len());
+        let later = self.phases.iter().position(|timing| timing.begin >= step.first_launch);
+        let later = later.unwrap_or(self.phases.len());
         let limit = step.first_launch.min(step.computed_until);
-        let of_step = self.phases.drain(..later).filter(|(phase, ..)| phase.holds_device_up());
+        let of_step = self.phases.drain(..later).filter(|timing| timing.phase.holds_device_up());
         let of_step =
-            of_step.map(|(phase, begin, end)| (phase.span(), begin.max(step.begin), end.min(limit)));
+            of_step.map(|timing| (timing.phase.span(), timing.begin.max(step.begin), timing.end.min(limit)));
         of_step.filter(|(_, begin, end)| begin < end).collect()
     }
 
@@ -350,7 +383,7 @@ impl Placer {
         })
     }
 
-    fn bucket(&mut self, timed: &Timed, step: Step, bucket: Bucket) -> BucketRecord {
+    fn bucket(&mut self, timed: &Timed, ready: MonoNanos, step: Step, bucket: Bucket) -> BucketRecord {
         let Timed { collective, start, end, source } = *timed;
         BucketRecord {
             step,
@@ -358,8 +391,8 @@ impl Placer {
             seq: collective.function.numbered(collective.seq),
             bucket,
             bytes: collective.bytes,
-            ready: collective.launch,
-            launch: collective.launch,
+            ready: ready.max(collective.launch),
+            launch: ready.max(collective.launch),
             // The times are from two clocks: a kernel that started at once may seem to start slightly before its
             // launch.
             start: start.max(collective.launch),
@@ -391,9 +424,37 @@ fn ran(timed: &Timed, bucket: Bucket, is_anchor: bool) -> StepCollective {
     }
 }
 
-/// Returns when some collective was in flight, from its launch to its end.
-fn in_flight(ran: &[StepCollective]) -> Vec<(MonoNanos, MonoNanos)> {
-    let mut intervals: Vec<(MonoNanos, MonoNanos)> = ran.iter().map(|one| (one.launch, one.end)).collect();
+/// Returns the phases of the device and, of the phases of the host, the parts in which the device waited for the host: from
+/// `begin` or the end of a phase until the host enqueued the next one. A host that runs ahead spends its phases earlier, at
+/// no cost. If the device reports no phases, the host computes, and all phases are its own. `timings` are in the order in
+/// which they begin, and so is the result.
+fn by_device(begin: MonoNanos, timings: Vec<Timing>) -> Vec<Timing> {
+    let (mut found, of_host): (Vec<Timing>, Vec<Timing>) =
+        timings.into_iter().partition(|timing| timing.enqueued.is_some());
+    if found.is_empty() {
+        return of_host;
+    }
+    let mut at = begin;
+    let mut idle = Vec::with_capacity(found.len());
+    for timing in &found {
+        idle.push((at, timing.enqueued.map_or(timing.begin, |enqueued| enqueued.min(timing.begin))));
+        at = at.max(timing.end);
+    }
+    for timing in of_host {
+        let within = idle.iter().map(|&(from, to)| Timing {
+            begin: timing.begin.max(from),
+            end: timing.end.min(to),
+            ..timing
+        });
+        found.extend(within.filter(|part| part.begin < part.end));
+    }
+    found.sort_by_key(|timing| timing.begin);
+    found
+}
+
+/// Returns when some collective ran. A collective that a device runs is launched long before.
+fn running(ran: &[StepCollective]) -> Vec<(MonoNanos, MonoNanos)> {
+    let mut intervals: Vec<(MonoNanos, MonoNanos)> = ran.iter().map(|one| (one.start, one.end)).collect();
     intervals.sort_unstable();
     let mut united: Vec<(MonoNanos, MonoNanos)> = Vec::new();
     for (from, to) in intervals {
@@ -505,7 +566,7 @@ mod tests {
         for step in 0..80 {
             let at = step * 100_000;
             let micros = |micros: i64| MonoNanos((at + micros) * 1_000);
-            placer.ingest_phase(HostPhase::Input, micros(2_000 - ahead), micros(12_000 - ahead));
+            placer.ingest_phase(Phase::Input, None, micros(2_000 - ahead), micros(12_000 - ahead));
             let one = timed(DATA, step as u64, 100, [at + 14_000, at + 60_000, at + 100_000]);
             placer.ingest(&one, |_| {});
             spans.extend(settled(&mut placer, at));
@@ -536,12 +597,12 @@ mod tests {
             let at = step as i64 * 100_000;
             let micros = |micros: i64| MonoNanos((at + micros) * 1_000);
             if reads(step) {
-                placer.ingest_phase(HostPhase::Input, micros(2_000), micros(10_000));
+                placer.ingest_phase(Phase::Input, None, micros(2_000), micros(10_000));
             }
-            placer.ingest_phase(HostPhase::Forward, micros(10_000), micros(30_000));
-            placer.ingest_phase(HostPhase::Backward, micros(30_000), micros(60_000));
+            placer.ingest_phase(Phase::Forward, None, micros(10_000), micros(30_000));
+            placer.ingest_phase(Phase::Backward, None, micros(30_000), micros(60_000));
             placer.ingest(&timed(DATA, step as u64, 100, [at + 60_000, at + 60_000, at + 90_000]), |_| {});
-            placer.ingest_phase(HostPhase::Optimizer, micros(88_000), micros(95_000));
+            placer.ingest_phase(Phase::Optimizer, None, micros(88_000), micros(95_000));
             spans.extend(settled(&mut placer, at));
         }
         spans
@@ -568,12 +629,12 @@ mod tests {
         for step in 0..80 {
             let at = step * 100_000;
             let micros = |micros: i64| MonoNanos((at + micros) * 1_000);
-            placer.ingest_phase(HostPhase::Input, micros(2_000), micros(10_000));
+            placer.ingest_phase(Phase::Input, None, micros(2_000), micros(10_000));
             // A gather from 12 to 22 ms, before the forward pass.
             let gather = timed(DATA, 2 * step as u64, 8, [at + 12_000, at + 12_000, at + 22_000]);
             placer.ingest(&gather, |_| {});
-            placer.ingest_phase(HostPhase::Forward, micros(25_000), micros(30_000));
-            placer.ingest_phase(HostPhase::Backward, micros(30_000), micros(60_000));
+            placer.ingest_phase(Phase::Forward, None, micros(25_000), micros(30_000));
+            placer.ingest_phase(Phase::Backward, None, micros(30_000), micros(60_000));
             let bucket = timed(DATA, 2 * step as u64 + 1, 100, [at + 50_000, at + 50_000, at + 90_000]);
             placer.ingest(&bucket, |_| {});
             spans.extend(settled(&mut placer, at));
@@ -582,6 +643,37 @@ mod tests {
             (SpanKind::Input, 2_000, 10_000),
             (SpanKind::Blocked, 12_000, 22_000),
             (SpanKind::Forward, 25_000, 30_000),
+            (SpanKind::Backward, 30_000, 60_000),
+            (SpanKind::Blocked, 60_000, 90_000),
+        ];
+        assert_eq!(&spans[spans.len() - expected.len()..], expected);
+    }
+
+    #[test]
+    fn a_phase_of_the_host_counts_only_while_the_device_waits_for_it() {
+        let (mut placer, mut spans) = (Placer::default(), Vec::new());
+        for step in 0..80 {
+            let at = step * 100_000;
+            let micros = |micros: i64| MonoNanos((at + micros) * 1_000);
+            let mut on_device = |phase, enqueued, begin, end| {
+                placer.ingest_phase(phase, Some(micros(enqueued)), micros(begin), micros(end));
+            };
+            // The previous step's update follows its last collective. Then the device waits for the host.
+            on_device(Phase::Optimizer, -40_000, -10_000, -5_000);
+            on_device(Phase::Forward, 8_000, 10_000, 30_000);
+            on_device(Phase::Backward, 9_000, 30_000, 60_000);
+            placer.ingest_phase(Phase::Input, None, micros(2_000), micros(9_000));
+            // While the device computes, the host collects garbage and fetches another batch.
+            placer.ingest_phase(Phase::GarbageCollection, None, micros(15_000), micros(20_000));
+            placer.ingest_phase(Phase::Input, None, micros(55_000), micros(75_000));
+            let bucket = timed(DATA, step as u64, 100, [at + 9_500, at + 50_000, at + 90_000]);
+            placer.ingest(&bucket, |_| {});
+            spans.extend(settled(&mut placer, at));
+        }
+        let expected = [
+            (SpanKind::Optimizer, -10_000, -5_000),
+            (SpanKind::Input, 2_000, 8_000),
+            (SpanKind::Forward, 10_000, 30_000),
             (SpanKind::Backward, 30_000, 60_000),
             (SpanKind::Blocked, 60_000, 90_000),
         ];

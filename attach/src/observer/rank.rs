@@ -121,7 +121,9 @@ impl Observed {
             Entry::Began { gpu: Some(gpu), at, .. } | Entry::Ended { gpu: Some(gpu), at, .. } => {
                 self.clock.seen(gpu, at);
             }
-            Entry::Phase { phase, begin, end } => self.placer.ingest_phase(phase, begin, end),
+            Entry::Phase { phase, enqueued, begin, end } => {
+                self.placer.ingest_phase(phase, enqueued, begin, end);
+            }
             _ => {}
         }
         self.collector.ingest(entry);

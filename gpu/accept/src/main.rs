@@ -2,7 +2,7 @@
 //! program prints one line per check and writes raw figures to `DATE-accept.jsonl`. The exit code is 77 if there is no
 //! GPU.
 //!
-//! `accept --fake` runs the checks on the fake GPU to test the program itself. Its figures are not those of a GPU.
+//! `accept CHECK...` runs only the checks of these names. `accept --fake` runs the checks on the fake GPU to test the program itself. Its figures are not those of a GPU.
 #![allow(unsafe_code, reason = "this program launches kernels")]
 
 mod costs;
@@ -23,11 +23,12 @@ use training::Setting;
 
 #[allow(clippy::print_stdout, reason = "the output of the program")]
 fn main() -> anyhow::Result<ExitCode> {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let fake = match &words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+    let (options, names): (Vec<String>, Vec<String>) =
+        std::env::args().skip(1).partition(|word| word.starts_with('-'));
+    let fake = match &options.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => false,
         ["--fake"] => true,
-        _ => bail!("usage: accept [--fake]"),
+        _ => bail!("usage: accept [--fake] [CHECK...]"),
     };
     if fake {
         fake_gpu::library();
@@ -39,7 +40,7 @@ fn main() -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(SKIPPED));
         }
     };
-    let mut checks = Checks::begin(&serde_json::to_value(Probe::run())?);
+    let mut checks = Checks::begin(&serde_json::to_value(Probe::run())?, names);
     checks.run("events", || truth::events_agree_with_the_device(&device));
     checks.run("event costs", || costs::of_events(&device));
     checks.run("events in a step", || costs::of_events_in_a_step(&device, fake));

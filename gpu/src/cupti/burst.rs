@@ -254,10 +254,10 @@ impl Burst {
             check("cuptiActivityEnable", unsafe { (self.functions.enable)(kind) })?;
             self.enabled.push(kind);
         }
-        if let Some(kind) = phases::begin(&self.library) {
+        for &kind in phases::begin(&self.library) {
             // SAFETY: no pointer is passed.
             let code = unsafe { (self.functions.enable)(kind) };
-            // If this kind is refused, the burst records kernels without phases.
+            // If a kind is refused, the burst records kernels without phases.
             self.enabled.extend((code == 0).then_some(kind));
         }
         Ok(())
@@ -318,7 +318,11 @@ impl Burst {
             // SAFETY: `at` points to a record. Records of a kernel share its name. CUPTI does not document how long the
             // name is valid, but Kineto reads names equally late, at the end of its trace, when modules may be
             // unloaded.
-            records.push(unsafe { Record::read(at) });
+            let record = unsafe { Record::read(at) };
+            // Calls are recorded only for their phases.
+            if !matches!(record, Record::Other { kind: kind::DRIVER | kind::RUNTIME }) {
+                records.push(record);
+            }
         }
     }
 

@@ -13,6 +13,10 @@ pub mod kind {
     pub const MEMCPY: u32 = 1;
     /// A fill of memory with a value.
     pub const MEMSET: u32 = 2;
+    /// A call of the driver.
+    pub const DRIVER: u32 = 4;
+    /// A call of the runtime.
+    pub const RUNTIME: u32 = 5;
     /// A kernel that may run concurrently with others. (Kind 3 would serialize kernels.)
     pub const CONCURRENT_KERNEL: u32 = 10;
     /// The overhead of profiling.

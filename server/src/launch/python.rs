@@ -24,11 +24,12 @@ macro_rules! modules {
 }
 
 /// The modules of the package.
-const MODULES: [(&str, &str); 20] = modules![
+const MODULES: [(&str, &str); 21] = modules![
     "__init__.py",
     "_agent.py",
     "_buckets.py",
     "_deepspeed.py",
+    "_devices.py",
     "_errors.py",
     "_fsdp.py",
     "_groups.py",

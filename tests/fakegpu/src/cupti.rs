@@ -77,21 +77,6 @@ pub extern "C" fn cuptiActivityDisable(kind: u32) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cuptiActivityEnableDriverApi(call: u32, enable: u8) -> c_int {
-    machine::with(|machine| match enable {
-        0 => machine.cupti.calls.remove(&call),
-        _ => machine.cupti.calls.insert(call),
-    });
-    SUCCESS
-}
-
-/// Does nothing, because nothing is launched through the runtime.
-#[unsafe(no_mangle)]
-pub extern "C" fn cuptiActivityEnableRuntimeApi(_call: u32, _enable: u8) -> c_int {
-    SUCCESS
-}
-
-#[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityPushExternalCorrelationId(kind: u32, id: u64) -> c_int {
     DOING.with_borrow_mut(|doing| doing.push((kind, id)));
     SUCCESS
@@ -117,7 +102,7 @@ pub unsafe extern "C" fn cuptiActivityPopExternalCorrelationId(kind: u32, last: 
 /// Records that the calling thread launched a kernel.
 pub(crate) fn launched(machine: &mut Machine, op: OpId) {
     let cupti = &mut machine.cupti;
-    if cupti.kinds.contains(&EXTERNAL_CORRELATION) && cupti.calls.contains(&LAUNCH_KERNEL) {
+    if cupti.kinds.contains(&EXTERNAL_CORRELATION) && cupti.kinds.contains(&DRIVER) {
         let doing = DOING.with_borrow(|doing| doing.last().copied());
         cupti.launches.extend(doing.map(|(_, id)| (machine::correlation(op), id)));
     }

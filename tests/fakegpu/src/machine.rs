@@ -94,8 +94,6 @@ pub(crate) struct Cupti {
     pub(crate) subscribed: bool,
     pub(crate) callbacks: Option<(Requested, Completed)>,
     pub(crate) kinds: BTreeSet<u32>,
-    /// The driver functions whose calls are recorded, by CUPTI's number.
-    pub(crate) calls: BTreeSet<u32>,
     /// Launches, with the external correlation id that the caller had set.
     pub(crate) launches: Vec<(u32, u64)>,
     pub(crate) done: Vec<Done>,

@@ -47,12 +47,8 @@ fn all_releases_have_the_assumed_numbers() -> anyhow::Result<()> {
             ];
             Ok(Headers { include, folders, besides: &[HOST_DEFINES] })
         };
-        let mut assumed = gpu::cupti::assumptions();
-        if !version.starts_with("12") {
-            assumed.extend(gpu::cupti::assumptions_13());
-        }
-        of(&["cupti_result.h", "cupti_activity.h", "cupti_driver_cbid.h", "cupti_runtime_cbid.h"])?
-            .hold(&format!("CUPTI {version}"), &assumed)?;
+        of(&["cupti_result.h", "cupti_activity.h"])?
+            .hold(&format!("CUPTI {version}"), &gpu::cupti::assumptions())?;
         of(&["cuda.h"])?.hold(
             &format!("CUDA {runtime_version}"),
             &[gpu::driver::assumptions(), gpu::meter::assumptions()].concat(),

@@ -6,7 +6,7 @@ use wire::clock::MonoNanos;
 
 use super::payload::PayloadFields;
 use super::words::Meaning;
-use crate::call_log::{self, Entry, Handle, HostPhase, Kind, LocalRank};
+use crate::call_log::{self, Entry, Handle, Kind, LocalRank, Phase};
 use crate::marks;
 use crate::observer::{self, Communicator, Hook};
 use crate::table::Table;
@@ -30,7 +30,7 @@ impl Domain {
 #[derive(Clone, Copy)]
 enum OpenRange {
     Nothing,
-    Phase(HostPhase, MonoNanos),
+    Phase(Phase, MonoNanos),
     Call(Handle),
 }
 
@@ -119,7 +119,7 @@ pub(super) fn pop(domain: Domain) -> usize {
     match ended {
         OpenRange::Nothing => {}
         OpenRange::Phase(phase, begin) if observer::is_observed() => {
-            call_log::append(Entry::Phase { phase, begin, end: at });
+            call_log::append(Entry::Phase { phase, enqueued: None, begin, end: at });
         }
         OpenRange::Phase(..) => {}
         OpenRange::Call(handle) => call_log::append(Entry::Issued { handle, at }),

@@ -1,6 +1,6 @@
 //! Derives the meaning of a range from its name.
 
-use crate::call_log::{Function, HostPhase};
+use crate::call_log::{Function, Phase};
 use crate::hooks::nccl::names::function_of_name;
 
 /// The length of the longest name that is examined, in bytes. Programs that generate names do so for every tensor.
@@ -12,7 +12,7 @@ pub(super) enum Meaning {
     /// A range that is not recorded.
     Nothing,
     /// A phase of the host.
-    Phase(HostPhase),
+    Phase(Phase),
     /// A collective of NCCL.
     Call(Function),
 }
@@ -34,9 +34,9 @@ impl Meaning {
         let is_loader = name.windows(10).any(|part| part.eq_ignore_ascii_case(b"dataloader"));
         let is = |names: &[&str]| names.iter().any(|one| name.eq_ignore_ascii_case(one.as_bytes()));
         if is_loader || is(&INPUT) {
-            Self::Phase(HostPhase::Input)
+            Self::Phase(Phase::Input)
         } else if is(&COPIES) {
-            Self::Phase(HostPhase::Copy)
+            Self::Phase(Phase::Copy)
         } else {
             Self::Nothing
         }
@@ -55,7 +55,7 @@ impl Meaning {
         match code {
             0 => Self::Nothing,
             CALLS.. => Self::Call(Function::from_code(code - CALLS)),
-            _ => HostPhase::from_code(code - 1).map_or(Self::Nothing, Self::Phase),
+            _ => Phase::from_code(code - 1).map_or(Self::Nothing, Self::Phase),
         }
     }
 }
@@ -81,10 +81,10 @@ mod tests {
 
     #[test]
     fn names_of_input_are_recognized_and_similar_names_are_not() {
-        let input = Meaning::Phase(HostPhase::Input);
+        let input = Meaning::Phase(Phase::Input);
         let names = ["data", "Get_Batch", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"];
         names.iter().for_each(|name| assert_eq!(Meaning::of_job(name.as_bytes()), input, "{name}"));
-        assert_eq!(Meaning::of_job(b"h2d"), Meaning::Phase(HostPhase::Copy));
+        assert_eq!(Meaning::of_job(b"h2d"), Meaning::Phase(Phase::Copy));
         let others = ["forward", "data_parallel.backward", "train_batch", "database", "", "ncclAllReduce"];
         others
             .iter()
@@ -95,7 +95,7 @@ mod tests {
     fn meanings_survive_the_round_trip_through_codes() {
         let calls = [Function::Broadcast, Function::AllReduce, Function::Other].map(Meaning::Call);
         let others =
-            [Meaning::Nothing, Meaning::Phase(HostPhase::Input), Meaning::Phase(HostPhase::Copy)].into_iter();
+            [Meaning::Nothing, Meaning::Phase(Phase::Input), Meaning::Phase(Phase::Copy)].into_iter();
         for meaning in calls.into_iter().chain(others) {
             assert_eq!(Meaning::from_code(meaning.code()), meaning);
         }
