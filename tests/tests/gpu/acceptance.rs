@@ -65,10 +65,13 @@ fn the_judging_programs_accept_and_reject_their_input() -> anyhow::Result<()> {
         judged("observed.py", &[&write("none.json", &report(4).replace("3e8", "0"))?])?.starts_with("FAIL ")
     );
 
-    let verdict = r#"{"verdicts": [{"culprit": {"rank": 1}, "cause": "input", "confidence": "high"}]}"#;
-    let verdict = write("verdict.json", verdict)?;
+    let verdicts = [
+        r#"{"culprit": "all", "cause": "network", "sentence": "All."}"#,
+        r#"{"culprit": {"rank": 1}, "cause": "input", "sentence": "Rank 1."}"#,
+    ];
+    let verdict = write("verdict.json", &format!(r#"{{"verdicts": [{}]}}"#, verdicts.join(",")))?;
     let culprit = |cause: &str| judged("culprit.py", &[&verdict, "1", cause]);
-    assert_eq!(culprit("input")?, "PASS rank 1, input, high confidence\n");
+    assert_eq!(culprit("input")?, "PASS All. Rank 1.\n");
     assert!(culprit("compute")?.starts_with("FAIL "));
 
     let printed =
