@@ -56,8 +56,8 @@ pub struct App {
     pub hub: Hub,
     /// The append log.
     pub log: Log,
-    /// Prometheus metrics.
-    pub metrics: Metrics,
+    /// Prometheus metrics, shared: the state is cloned for every request.
+    pub metrics: Arc<Metrics>,
     /// The server's clock.
     pub clock: ServerClock,
     /// The rules that decide which requests are accepted.

@@ -37,7 +37,7 @@ impl Hub {
     pub fn start(
         runs: Collection,
         clock: ServerClock,
-        metrics: Metrics,
+        metrics: Arc<Metrics>,
         vitals: &Vitals,
         layout: Option<Layout>,
     ) -> Self {

@@ -95,7 +95,7 @@ struct Lines {
 pub(super) struct Task {
     runs: Collection,
     clock: ServerClock,
-    metrics: Metrics,
+    metrics: Arc<Metrics>,
     publisher: watch::Sender<Arc<Snapshot>>,
     layout: Option<Layout>,
     threads: JoinSet<Outcome>,
@@ -113,7 +113,7 @@ impl Task {
     pub(super) fn new(
         runs: Collection,
         clock: ServerClock,
-        metrics: Metrics,
+        metrics: Arc<Metrics>,
         publisher: watch::Sender<Arc<Snapshot>>,
         layout: Option<Layout>,
     ) -> Self {
