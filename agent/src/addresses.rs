@@ -164,7 +164,7 @@ mod tests {
         assert_eq!([at(301.6), at(302.0), at(500.0)], [Some(3); 3]);
         addresses.doubt();
         addresses.doubt();
-        assert_eq!(at(302.5), Some(3), "a lookup every 200 ms helps nobody");
+        assert_eq!(at(302.5), Some(3), "one lookup per second is enough");
         names.is_down.store(true, Ordering::Relaxed);
         assert_eq!([at(303.0), at(303.9)], [Some(3); 2], "an old address is better than none");
         names.is_down.store(false, Ordering::Relaxed);

@@ -177,7 +177,7 @@ mod tests {
         const PROBES: usize = 20;
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let names = Names { address: listener.local_addr().unwrap(), lookups: Arc::default() };
-        let server = std::thread::spawn(move || {
+        let serve = move || {
             let (mut stream, _) = listener.accept().unwrap();
             let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
             for _ in 0..PROBES {
@@ -185,11 +185,12 @@ mod tests {
                 let times = r#"{"received_nanos":1,"sent_nanos":1}"#;
                 write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{times}", times.len()).unwrap();
             }
-        });
+        };
         let transport = Transport::to("http://paceline.example:8080", None, Addresses::new(names.clone()));
+        let server = std::thread::Builder::new().spawn(serve).unwrap();
         assert!((0..PROBES).all(|_| transport.probe().is_some()));
-        assert_eq!(names.lookups.load(Ordering::Relaxed), 1);
         server.join().unwrap();
+        assert_eq!(names.lookups.load(Ordering::Relaxed), 1);
         let deadline = Instant::now() + Duration::from_secs(30);
         while names.lookups.load(Ordering::Relaxed) == 1 && Instant::now() < deadline {
             assert_eq!(transport.deliver(&[], "", Duration::MAX), Delivery::Unreachable);
