@@ -16,6 +16,7 @@ pub mod recording;
 mod report;
 pub mod scaling;
 mod stacks;
+mod viewed;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,6 +108,7 @@ pub fn router(app: App) -> Router {
         async move { axum::Json((*document).clone()) }
     });
     let requests = api_routes
+        .layer(middleware::from_fn_with_state(app.clone(), viewed::tell))
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .merge(ingest_routes)
         .route("/api/v1/openapi.json", openapi)
