@@ -1,5 +1,5 @@
-//! The drain thread. Every 100 ms it moves records from the rings into a batch, the batch into the spool, and the spool
-//! to the server.
+//! The drain thread. Every 100 ms, or 500 ms while no one views the run, it moves records from the rings into a batch, the
+//! batch into the spool, and the spool to the server.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant, SystemTime};
@@ -23,8 +23,8 @@ use crate::spool::{Frame, Spool};
 use crate::transport::{Delivery, Transport};
 use crate::{FLUSH_LIMIT, software, warn};
 
-/// The interval at which the rings are drained. It is the largest part of the 250 ms from gradient to pixel. Halving it
-/// would double what sending costs the job.
+/// The interval at which the rings are drained, unless the server names another one. It is the largest part of the 250 ms
+/// from gradient to pixel. Halving it would double what sending costs the job.
 const TICK: Duration = Duration::from_millis(100);
 /// The interval between probes of the server's clock, after the first ones.
 const PROBE_EVERY: Duration = Duration::from_millis(500);
@@ -128,6 +128,8 @@ pub(crate) struct Drain {
     last_sealed: Instant,
     next_probe: Instant,
     probes_made: usize,
+    /// The interval at which the rings are drained.
+    tick: Duration,
     retry_at: Instant,
     said_refused: bool,
     said_unproven: bool,
@@ -198,6 +200,7 @@ impl Drain {
             last_sealed: now,
             next_probe: now,
             probes_made: 0,
+            tick: TICK,
             retry_at: now,
             said_refused: false,
             said_unproven: false,
@@ -216,7 +219,7 @@ impl Drain {
                 break deadline;
             }
             self.turn();
-            std::thread::park_timeout(TICK);
+            std::thread::park_timeout(self.tick);
         };
         self.flush(deadline);
     }
@@ -322,8 +325,12 @@ impl Drain {
             && !self.patience().is_zero()
             && let Some(frame) = self.spool.front()
         {
-            match self.transport.deliver(&frame.bytes, &frame.receipt, self.patience()) {
+            let delivery = self.transport.deliver(&frame.bytes, &frame.receipt, self.patience());
+            // Also where there is no answer: a server that comes back is to be noticed soon.
+            self.tick = TICK;
+            match delivery {
                 Delivery::Acknowledged(requests) => {
+                    self.tick = requests.batch_interval.unwrap_or(TICK);
                     drop(self.spool.pop());
                     self.asked.store(requests);
                 }

@@ -22,6 +22,7 @@
 //! agent.finish(Ok(()));
 //! ```
 
+mod addresses;
 mod asked;
 mod budget;
 pub mod clock;

@@ -26,7 +26,7 @@ impl Newest {
         }
     }
 
-    /// Returns the newest step that ended and its length. The value is up to a tenth of a second old.
+    /// Returns the newest step that ended and its length. The value is as old as the newest batch at most.
     pub(crate) fn step(&self) -> Option<(Step, Duration)> {
         let [number, nanos] = &*self.0;
         let step = number.load(Ordering::Relaxed).checked_sub(1)?;

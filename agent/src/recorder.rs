@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rtrb::Producer;
 use wire::event::{Event, EventKind};
 
-/// The number of slots in a thread's ring: 32,768 x 88 bytes = 2.8 MiB. The drain thread empties the ring every 100 ms,
-/// but may wait up to 2 s for a server that does not answer. In that time the busiest known thread (40 buckets, two
-/// records each, 100 steps/s) writes 16,000 records.
+/// The number of slots in a thread's ring: 32,768 x 88 bytes = 2.8 MiB. The drain thread empties the ring at least every
+/// 500 ms, but may wait up to 2 s for a server that does not answer. In that time the busiest known thread (40 buckets, two
+/// records each, 100 steps/s) writes 20,000 records.
 pub(crate) const RING_SLOTS: usize = 32_768;
 
 /// The losses of one ring, by [`EventKind`].

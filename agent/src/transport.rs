@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use serde_json::Value;
 use ureq::http::Response;
+use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent as Client, Body};
 use wire::batch::RECEIPT_HEADER;
 use wire::clock::{Probe, ServerNanos};
 use wire::request::Requests;
 
+use crate::addresses::Addresses;
 use crate::clock;
 use crate::config::Config;
 
@@ -35,6 +37,7 @@ const MAX_ANSWER_BYTES: u64 = 64 << 10;
 /// A connection to the server.
 pub(crate) struct Transport {
     client: Client,
+    addresses: Addresses,
     ingest_url: String,
     clock_url: String,
     authorization: Option<String>,
@@ -46,6 +49,10 @@ const DEFAULT_RETRY: Duration = Duration::from_millis(200);
 
 impl Transport {
     pub(crate) fn new(config: &Config) -> Self {
+        Self::to(&config.server, config.token.as_deref(), Addresses::default())
+    }
+
+    fn to(server: &str, token: Option<&str>, addresses: Addresses) -> Self {
         let client = Client::config_builder()
             .timeout_global(Some(ANSWER_LIMIT))
             .timeout_connect(Some(CONNECT_LIMIT))
@@ -54,13 +61,13 @@ impl Transport {
             .max_redirects(0)
             // A proxy meant for the internet must neither see nor swallow the records of a local job.
             .proxy(None)
-            .build()
-            .new_agent();
+            .build();
         Self {
-            client,
-            ingest_url: format!("{}/api/v1/ingest", config.server),
-            clock_url: format!("{}/api/v1/clock", config.server),
-            authorization: config.token.as_ref().map(|token| format!("Bearer {token}")),
+            client: Client::with_parts(client, DefaultConnector::default(), addresses.clone()),
+            addresses,
+            ingest_url: format!("{server}/api/v1/ingest"),
+            clock_url: format!("{server}/api/v1/clock"),
+            authorization: token.map(|token| format!("Bearer {token}")),
         }
     }
 
@@ -73,7 +80,10 @@ impl Transport {
         let within = within.min(ANSWER_LIMIT);
         match request.config().timeout_global(Some(within)).build().send(frame) {
             Ok(response) => judge(response, receipt),
-            Err(_) => Delivery::Unreachable,
+            Err(_) => {
+                self.addresses.doubt();
+                Delivery::Unreachable
+            }
         }
     }
 
@@ -84,7 +94,8 @@ impl Transport {
             request = request.header("authorization", authorization);
         }
         let sent = clock::now();
-        let mut response = request.call().ok().filter(|response| response.status().is_success())?;
+        let answer = request.call().inspect_err(|_| self.addresses.doubt());
+        let mut response = answer.ok().filter(|response| response.status().is_success())?;
         let received = clock::now();
         let times: Value = serde_json::from_str(&response.body_mut().read_to_string().ok()?).ok()?;
         let server = |name: &str| times.get(name).and_then(Value::as_i64).map(ServerNanos);
@@ -123,4 +134,67 @@ fn judge(mut response: Response<Body>, receipt: &str) -> Delivery {
 fn printable(text: &str) -> String {
     let visible = |c: char| if c.is_control() { ' ' } else { c };
     text.chars().take(MAX_REASON_CHARS).map(visible).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::net::{SocketAddr, TcpListener};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Instant;
+
+    use ureq::Error;
+    use ureq::http::Uri;
+    use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
+    use ureq::unversioned::transport::NextTimeout;
+
+    use super::*;
+
+    /// Finds one address for every name, and counts the lookups.
+    #[derive(Clone, Debug)]
+    struct Names {
+        address: SocketAddr,
+        lookups: Arc<AtomicUsize>,
+    }
+
+    impl Resolver for Names {
+        fn resolve(
+            &self,
+            _: &Uri,
+            _: &ureq::config::Config,
+            _: NextTimeout,
+        ) -> Result<ResolvedSocketAddrs, Error> {
+            self.lookups.fetch_add(1, Ordering::Relaxed);
+            let mut addresses = self.empty();
+            addresses.push(self.address);
+            Ok(addresses)
+        }
+    }
+
+    #[test]
+    fn the_server_is_looked_up_once_for_many_requests_and_again_once_it_is_gone() {
+        const PROBES: usize = 20;
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let names = Names { address: listener.local_addr().unwrap(), lookups: Arc::default() };
+        let serve = move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
+            for _ in 0..PROBES {
+                lines.find(String::is_empty).expect("a request has a head");
+                let times = r#"{"received_nanos":1,"sent_nanos":1}"#;
+                write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{times}", times.len()).unwrap();
+            }
+        };
+        let transport = Transport::to("http://paceline.example:8080", None, Addresses::new(names.clone()));
+        let server = std::thread::Builder::new().spawn(serve).unwrap();
+        assert!((0..PROBES).all(|_| transport.probe().is_some()));
+        server.join().unwrap();
+        assert_eq!(names.lookups.load(Ordering::Relaxed), 1);
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while names.lookups.load(Ordering::Relaxed) == 1 && Instant::now() < deadline {
+            assert_eq!(transport.deliver(&[], "", Duration::MAX), Delivery::Unreachable);
+        }
+        assert_eq!(names.lookups.load(Ordering::Relaxed), 2);
+    }
 }

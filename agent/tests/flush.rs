@@ -1,4 +1,5 @@
-//! Tests of the agent with a server that is slow, unreachable, or not a Paceline server.
+//! Tests of the agent with a server that is slow, unreachable, or not a Paceline server, and with one that asks for fewer
+//! batches.
 #![allow(clippy::disallowed_methods, reason = "threads and queues of a test end with it")]
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use paceline_agent::{Agent, Config, Job};
+use paceline_agent::{Agent, Config, Job, Recorder};
 use wire::batch::{Batch, Instrumentation, RECEIPT_HEADER};
 use wire::clock::MonoNanos;
 use wire::event::{Event, SpanKind, StepRecord};
@@ -160,6 +161,42 @@ fn a_server_that_trickles_its_answer_does_not_block_a_job() {
     agent.finish(Ok(()));
     let took = began.elapsed();
     assert!(took < Duration::from_millis(5_500), "the end took {took:?}");
+}
+
+/// Records until `count` more batches have arrived. Returns the time between each and the one before it.
+fn gaps(recorder: &mut Recorder, arrivals: &mpsc::Receiver<Instant>, count: usize) -> Vec<Duration> {
+    let mut arrived = Vec::new();
+    while arrived.len() <= count {
+        recorder.record(step(0));
+        arrived.extend(arrivals.recv_timeout(Duration::from_millis(5)));
+    }
+    arrived.windows(2).map(|two| two[1] - two[0]).collect()
+}
+
+#[test]
+fn an_agent_waits_between_batches_as_long_as_the_server_asks() {
+    let (arrived, arrivals) = mpsc::channel();
+    let asked = Arc::new(AtomicU64::new(700));
+    let address = {
+        let asked = asked.clone();
+        server(Arc::new(move |batch| {
+            // The receiver is gone after the end of the test.
+            let _ended = arrived.send(Instant::now());
+            let interval = asked.load(Ordering::SeqCst);
+            (format!("{}paceline-batch-interval: {interval}\r\n", acknowledged(batch)), Duration::ZERO)
+        }))
+    };
+    let agent = agent(address);
+    let mut recorder = agent.recorder();
+    let slow = gaps(&mut recorder, &arrivals, 2);
+    assert!(slow.iter().all(|gap| *gap >= Duration::from_millis(700)), "{slow:?}");
+    // Longer than an agent accepts.
+    asked.store(60_000, Ordering::SeqCst);
+    let fast = gaps(&mut recorder, &arrivals, 6);
+    assert!(fast.iter().min().is_some_and(|gap| *gap < Duration::from_millis(400)), "{fast:?}");
+    let began = Instant::now();
+    agent.finish(Ok(()));
+    assert!(began.elapsed() < Duration::from_millis(500), "the end of a job waits for no interval");
 }
 
 /// A record stays in the spool until a server proves that it has stored the record.

@@ -356,7 +356,8 @@ fn bucket_stats(facts: &RunFacts, steps: &[&StepAnalysis]) -> Vec<BucketStats> {
         let hidden: u64 = of.iter().map(|c| c.hidden_nanos).sum();
         let Group { ranks, .. } = group;
         let full = function.full_bytes(bytes, ranks) as f64;
-        let algbw = (transfer_nanos.median > 0.0).then(|| full / transfer_nanos.median * 1e9);
+        // A sparse tensor's bytes are unknown, and recorded as 0.
+        let algbw = (full > 0.0 && transfer_nanos.median > 0.0).then(|| full / transfer_nanos.median * 1e9);
         Some(BucketStats {
             group,
             function,
@@ -375,11 +376,12 @@ fn bucket_stats(facts: &RunFacts, steps: &[&StepAnalysis]) -> Vec<BucketStats> {
 }
 
 /// Returns the points of the communication model, from the largest groups only: a communicator of two ranks has a
-/// different latency than one of all ranks.
+/// different latency than one of all ranks. A collective of unknown size is no point.
 fn model_points(buckets: &[BucketStats]) -> Vec<(u64, f64)> {
     let largest = buckets.first().map(|bucket| bucket.group);
     let of_largest = buckets.iter().filter(|bucket| Some(bucket.group) == largest);
-    of_largest.map(|bucket| (bucket.bytes, bucket.transfer_nanos.median / 1e9)).collect()
+    let sized = of_largest.filter(|bucket| bucket.bytes > 0);
+    sized.map(|bucket| (bucket.bytes, bucket.transfer_nanos.median / 1e9)).collect()
 }
 
 /// Returns what the ranks compute on: GPUs if any rank has device samples.

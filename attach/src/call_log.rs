@@ -13,8 +13,8 @@ use wire::event::SpanKind;
 
 use crate::message::Message;
 
-/// The slots of one thread's ring: 16,384 x 56 bytes = 0.9 MiB. The ring is emptied every 20 ms. In that time, a proxy
-/// thread that serves 32 channels of 100 collectives appends 6,400 entries.
+/// The slots of one thread's ring: 16,384 x 56 bytes = 0.9 MiB. The ring is emptied every 20 ms where NCCL is
+/// in use. In that time, a proxy thread that serves 32 channels of 100 collectives appends 6,400 entries.
 const RING_SLOTS: usize = 16_384;
 /// The largest number of threads with a ring. NCCL has one or two per communicator.
 const MAX_RINGS: usize = 256;

@@ -24,6 +24,9 @@ use rank::Observed;
 
 /// The interval at which the observer thread empties the rings (see the sizing of the rings in [`call_log`]).
 const TICK: Duration = Duration::from_millis(20);
+/// The interval in a job that only PyTorch's hooks observe. They append a few entries per collective and there is no device
+/// to ask, so the thread leaves the job's cores alone.
+const SLOW_TICK: Duration = Duration::from_millis(100);
 /// The time without a new communicator after which the ranks of this process count as known, in nanoseconds. Applies
 /// if no launcher names the ranks: the communicator of all ranks may be created after those of subgroups.
 const SETTLED_NANOS: i64 = 2_000_000_000;
@@ -91,7 +94,11 @@ pub(crate) fn poll(source: Poll) {
 /// Returns `None` if that rank is not observed: the environment names no server, or the process observes another of its
 /// ranks only.
 pub(crate) fn begin(hook: Hook, communicator: Option<Communicator>) -> Option<LocalRank> {
-    BEST.fetch_max(hook as u8, Ordering::AcqRel);
+    let best = BEST.fetch_max(hook as u8, Ordering::AcqRel);
+    if best == Hook::PyTorch as u8 && best < hook as u8 {
+        // The thread may be in a long wait.
+        wake();
+    }
     if RANKS.get().is_none() {
         decide(hook, communicator)?;
     }
@@ -183,10 +190,14 @@ pub(crate) fn is_best(hook: Hook) -> bool {
     BEST.load(Ordering::Acquire) <= hook as u8
 }
 
-/// Returns what records the job, by the best hook so far. The CUDA hook reports no collectives and counts as NCCL's.
+/// Returns whether only PyTorch's hooks observe the job so far. The CUDA hook reports no collectives and counts as NCCL's.
+fn is_pytorch_alone() -> bool {
+    BEST.load(Ordering::Acquire) == Hook::PyTorch as u8
+}
+
+/// Returns what records the job, by the best hook so far.
 fn instrumentation() -> Instrumentation {
-    let is_pytorch = BEST.load(Ordering::Acquire) == Hook::PyTorch as u8;
-    if is_pytorch { Instrumentation::PyTorch } else { Instrumentation::Nccl }
+    if is_pytorch_alone() { Instrumentation::PyTorch } else { Instrumentation::Nccl }
 }
 
 fn job() -> Job {
@@ -236,6 +247,12 @@ fn program_name() -> String {
     stem.to_string_lossy().into_owned()
 }
 
+fn wake() {
+    if let Some(thread) = &*THREAD.lock().unwrap_or_else(PoisonError::into_inner) {
+        thread.thread().unpark();
+    }
+}
+
 /// Sends the remaining records at process exit, for five seconds at most.
 fn finish(code: ExitCode) {
     let _first = EXIT_CODE.set(code);
@@ -268,7 +285,7 @@ impl Observer {
     fn run(mut self) {
         while !STOP.load(Ordering::Acquire) {
             self.turn();
-            thread::park_timeout(TICK);
+            thread::park_timeout(if is_pytorch_alone() { SLOW_TICK } else { TICK });
         }
         // A short job may end before its communicators count as settled: determine the ranks now.
         self.unsettled = self.unsettled.map(|_| MonoNanos(0));

@@ -16,6 +16,7 @@ pub mod recording;
 mod report;
 pub mod scaling;
 mod stacks;
+mod viewed;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,8 +57,8 @@ pub struct App {
     pub hub: Hub,
     /// The append log.
     pub log: Log,
-    /// Prometheus metrics.
-    pub metrics: Metrics,
+    /// Prometheus metrics, shared: the state is cloned for every request.
+    pub metrics: Arc<Metrics>,
     /// The server's clock.
     pub clock: ServerClock,
     /// The rules that decide which requests are accepted.
@@ -107,6 +108,7 @@ pub fn router(app: App) -> Router {
         async move { axum::Json((*document).clone()) }
     });
     let requests = api_routes
+        .layer(middleware::from_fn_with_state(app.clone(), viewed::tell))
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .merge(ingest_routes)
         .route("/api/v1/openapi.json", openapi)

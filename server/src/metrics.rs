@@ -36,7 +36,6 @@ const MAX_RANKS_IN_FULL: usize = 512;
 const WORST_RANKS: usize = 64;
 
 /// All metrics of a server.
-#[derive(Clone)]
 pub struct Metrics {
     families: Families,
     lifetimes: Lifetimes,

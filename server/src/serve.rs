@@ -81,7 +81,7 @@ impl Server {
         let layout = Layout::new(&options.data);
         let mut held = Held::acquire(layout.clone())?;
         let clock = held.clock;
-        let metrics = Metrics::new();
+        let metrics = Arc::new(Metrics::new());
         let vitals = Vitals::default();
         let ((runs, unsealed), runs_at) = (replay_all(&layout, clock).await?, layout.clone());
         let (sealer, sealing) =

@@ -13,6 +13,7 @@ pub mod incoming;
 pub mod lives;
 pub mod not_shown;
 pub mod older;
+mod pace;
 pub mod ranks;
 mod recalled;
 pub mod refusal;

@@ -1,4 +1,7 @@
-//! A server's request to a rank, in the answer to a batch, for a short recording: a burst of its device, or its stacks.
+//! What a server asks a rank for in the answer to a batch: a short recording, of its device (a burst) or of its stacks, and
+//! how often to send batches.
+
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +14,13 @@ pub const MAX_MILLIS: u16 = 5_000;
 const BURST_HEADER: &str = "paceline-burst";
 /// The header that asks for stacks.
 const STACKS_HEADER: &str = "paceline-stacks";
+/// The header with the time between batches, in milliseconds.
+const INTERVAL_HEADER: &str = "paceline-batch-interval";
+
+/// The shortest time between batches that an agent accepts, in milliseconds: a batch must not cost the job too much.
+const MIN_INTERVAL_MILLIS: u16 = 50;
+/// The longest time between batches that an agent accepts, in milliseconds: a rank that is silent for longer seems dead.
+const MAX_INTERVAL_MILLIS: u16 = 5_000;
 
 /// What a rank is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,20 +29,34 @@ pub struct Requests {
     pub burst: Option<RecordingRequest>,
     /// The stacks of its threads.
     pub stacks: Option<RecordingRequest>,
+    /// The time between batches.
+    pub batch_interval: Option<Duration>,
 }
 
 impl Requests {
     /// Returns the names and values of the headers that ask for this.
     pub fn headers(self) -> impl Iterator<Item = (&'static str, String)> {
-        let all = [(BURST_HEADER, self.burst), (STACKS_HEADER, self.stacks)];
-        all.into_iter().filter_map(|(name, request)| Some((name, request?.to_header())))
+        let recordings = [(BURST_HEADER, self.burst), (STACKS_HEADER, self.stacks)];
+        let recordings =
+            recordings.into_iter().filter_map(|(name, request)| Some((name, request?.to_header())));
+        let interval =
+            self.batch_interval.map(|interval| (INTERVAL_HEADER, interval.as_millis().to_string()));
+        recordings.chain(interval)
     }
 
     /// Reads the requests from headers. `header` returns the value of the header of a name.
     pub fn from_headers<'a>(header: impl Fn(&str) -> Option<&'a str>) -> Self {
         let of = |name| RecordingRequest::from_header(header(name)?);
-        Self { burst: of(BURST_HEADER), stacks: of(STACKS_HEADER) }
+        let batch_interval = header(INTERVAL_HEADER).and_then(interval_from_header);
+        Self { burst: of(BURST_HEADER), stacks: of(STACKS_HEADER), batch_interval }
     }
+}
+
+/// Parses the time between batches; `None` if it is not one that an agent accepts.
+fn interval_from_header(text: &str) -> Option<Duration> {
+    let millis: u16 = text.parse().ok()?;
+    let is_accepted = (MIN_INTERVAL_MILLIS..=MAX_INTERVAL_MILLIS).contains(&millis);
+    is_accepted.then(|| Duration::from_millis(millis.into()))
 }
 
 /// A server's request to a rank for a short recording.
@@ -85,7 +109,8 @@ mod tests {
     #[test]
     fn a_request_round_trips_through_its_header_and_invalid_text_is_none() {
         let request = RecordingRequest { number: 1_795_317_959_159, millis: 1_000 };
-        let requests = Requests { stacks: Some(request), burst: None };
+        let batch_interval = Some(Duration::from_millis(500));
+        let requests = Requests { stacks: Some(request), burst: None, batch_interval };
         let headers: Vec<(&str, String)> = requests.headers().collect();
         let of =
             |name: &str| headers.iter().find(|(found, _)| *found == name).map(|(_, value)| value.as_str());
@@ -93,6 +118,11 @@ mod tests {
         assert_eq!(RecordingRequest::from_header(&request.to_header()), Some(request));
         for text in ["", "7", "7 ", "7 0", "7 5001", "x 100", "7 100 9", "-1 100"] {
             assert_eq!(RecordingRequest::from_header(text), None, "{text:?}");
+        }
+        for (text, millis) in
+            [("50", Some(50)), ("5000", Some(5_000)), ("49", None), ("5001", None), ("1 s", None)]
+        {
+            assert_eq!(interval_from_header(text), millis.map(Duration::from_millis), "{text:?}");
         }
     }
 }

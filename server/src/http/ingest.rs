@@ -38,7 +38,8 @@ const BODY_WITHIN: Duration = Duration::from_secs(10);
 /// incarnation and sequence number of the batch; an answer without it is not from a Paceline server. A batch may be
 /// sent again: a duplicate is recognized by run, rank, incarnation and sequence number. The header `paceline-burst` of
 /// an answer asks the rank for a burst: its request number, and its length in milliseconds. `paceline-stacks` asks in the
-/// same way for the stacks of its threads.
+/// same way for the stacks of its threads. `paceline-batch-interval` says how long to wait between batches, in
+/// milliseconds: less while someone views the run.
 #[utoipa::path(
     post,
     path = "/api/v1/ingest",

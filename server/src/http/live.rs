@@ -25,6 +25,8 @@ use crate::state::snapshot::{RunSnapshot, Snapshot, columns};
 const VIEW_EVERY: Duration = Duration::from_millis(250);
 /// The longest time between two messages, so that clients can treat silence as a failure.
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
+/// The shortest time between two reports to the hub that the run is viewed.
+const TELL_EVERY: Duration = Duration::from_secs(1);
 /// The shortest time between two lists of runs.
 const RUNS_EVERY: Duration = Duration::from_secs(1);
 /// The time limit for a client to accept a frame. A slower client is disconnected.
@@ -93,6 +95,11 @@ impl Client {
         let id = RunId::new(run).ok();
         let mut sent = Sent::default();
         loop {
+            if let Some(id) = id.as_ref().filter(|_| sent.told_at.is_none_or(|at| at.elapsed() >= TELL_EVERY))
+            {
+                self.app.hub.view(id.clone());
+                sent.told_at = Some(Instant::now());
+            }
             let shown = id.as_ref().and_then(|id| self.snapshots.borrow_and_update().runs.get(id).cloned());
             match shown {
                 Some(shown) if shown.report.is_none() => self.open(&shown).await?,
@@ -190,6 +197,8 @@ fn is_open(message: Option<Result<Message, axum::Error>>) -> Result<(), Gone> {
 #[derive(Default)]
 struct Sent {
     view_at: Option<Instant>,
+    /// When the hub was last told that the run is viewed.
+    told_at: Option<Instant>,
     report: Option<Arc<Report>>,
     /// The last step that was sent. `None` before the first frame, and `Some(None)` after a frame without steps.
     last_step: Option<Option<u64>>,

@@ -13,6 +13,7 @@ use wire::views::{RankClock, RankLedger, Report, RunSummary};
 use super::budget;
 use super::command::Command;
 use super::faults::Faults;
+use super::pace::Pace;
 use super::run::Run;
 use super::snapshot::RunSnapshot;
 
@@ -37,6 +38,7 @@ pub(super) struct Held {
     pub(super) is_stale: bool,
     /// The time of the last request or batch for this run.
     pub(super) asked_at: Instant,
+    pub(super) pace: Pace,
     /// The requests that wait for the run's first report.
     pub(super) openers: Vec<oneshot::Sender<Option<Arc<RunSnapshot>>>>,
     /// Requests for reports that wait until all closed steps are analyzed.
@@ -87,6 +89,7 @@ impl Held {
             dirty: true,
             is_stale: true,
             asked_at: Instant::now(),
+            pace: Pace::default(),
             openers: Vec::new(),
             until_settled: Vec::new(),
             examples: Examples::default(),

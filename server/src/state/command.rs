@@ -39,6 +39,11 @@ pub enum Command {
         /// The batch, returned with the answer.
         reply: oneshot::Sender<Checked>,
     },
+    /// A run is viewed: a page shows it, or a request reads it.
+    View {
+        /// The run.
+        run: RunId,
+    },
     /// Get one step on the ranks' clocks (`None`: the newest complete step), for a waterfall.
     Placed {
         /// The run.
@@ -143,7 +148,8 @@ impl Command {
     pub fn run(&self) -> &RunId {
         match self {
             Self::Apply { batch, .. } | Self::Check { batch, .. } => &batch.run,
-            Self::Placed { run, .. }
+            Self::View { run }
+            | Self::Placed { run, .. }
             | Self::PlacedBetween { run, .. }
             | Self::Steps { run, .. }
             | Self::ReportBetween { run, .. }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot, watch};
+use wire::ids::RunId;
 
 use super::collection::Collection;
 use super::command::Command;
@@ -37,7 +38,7 @@ impl Hub {
     pub fn start(
         runs: Collection,
         clock: ServerClock,
-        metrics: Metrics,
+        metrics: Arc<Metrics>,
         vitals: &Vitals,
         layout: Option<Layout>,
     ) -> Self {
@@ -53,6 +54,12 @@ impl Hub {
     /// Returns an error if the hub has stopped.
     pub async fn send(&self, command: Command) -> Result<(), Stopped> {
         self.commands.send(command).await.map_err(|_| Stopped)
+    }
+
+    /// Tells the hub that a run is viewed. Does not wait: if the queue is full, the command is lost, and a live stream soon
+    /// sends it again.
+    pub fn view(&self, run: RunId) {
+        let _lost_when_full = self.commands.try_send(Command::View { run });
     }
 
     /// Sends a command with a reply channel and waits for the reply.

@@ -95,7 +95,7 @@ struct Lines {
 pub(super) struct Task {
     runs: Collection,
     clock: ServerClock,
-    metrics: Metrics,
+    metrics: Arc<Metrics>,
     publisher: watch::Sender<Arc<Snapshot>>,
     layout: Option<Layout>,
     threads: JoinSet<Outcome>,
@@ -113,7 +113,7 @@ impl Task {
     pub(super) fn new(
         runs: Collection,
         clock: ServerClock,
-        metrics: Metrics,
+        metrics: Arc<Metrics>,
         publisher: watch::Sender<Arc<Snapshot>>,
         layout: Option<Layout>,
     ) -> Self {
@@ -189,7 +189,10 @@ impl Task {
             }
             return;
         }
-        if self.runs.shelved.contains_key(id) {
+        if let Command::View { .. } = command {
+            // No rank of a run that has left memory sends batches, so this is no reason to read it from disk.
+            self.apply(command);
+        } else if self.runs.shelved.contains_key(id) {
             self.load(command);
         } else {
             if let Some(held) = self.runs.held.get_mut(id) {
@@ -229,6 +232,9 @@ impl Task {
             }
             Command::Check { batch, reply } => {
                 let _gone = reply.send(self.check(batch));
+            }
+            Command::View { run: id } => {
+                self.runs.held.get_mut(&id).into_iter().for_each(|held| held.pace.view(now));
             }
             Command::Placed { run: id, step, reply } => self.place(id, step, reply),
             Command::PlacedBetween { first, last, most, reply, .. } => {
@@ -285,7 +291,9 @@ impl Task {
         let (now, count) = (self.clock.now(), self.runs.len());
         let held = self.runs.held.get_mut(&batch.run);
         let is_first = held.is_none();
-        let asked = held.as_ref().map(|held| held.run.asked(batch.rank, now)).unwrap_or_default();
+        let asked = held
+            .as_ref()
+            .map(|held| held.pace.set(held.run.asked(batch.rank, now), held.run.first_seen(), now));
         let verdict = match held {
             Some(held) => {
                 let verdict = held.run.admit(&batch, now, self.since);
@@ -297,7 +305,7 @@ impl Task {
             None if count >= budget::RUNS => Err(ApplyError::TooManyRuns(budget::RUNS)),
             None => Run::check_alone(&batch),
         };
-        Checked { batch, verdict, is_first, asked }
+        Checked { batch, verdict, is_first, asked: asked.unwrap_or_default() }
     }
 
     fn ingest(&mut self, batch: Batch, received: ServerNanos) -> Result<(), ApplyError> {

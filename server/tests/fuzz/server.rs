@@ -48,7 +48,7 @@ impl Tried {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.expect("threads can be started");
         let _inside = runtime.enter();
-        let (metrics, clock, vitals) = (Metrics::new(), ServerClock::start(), Vitals::default());
+        let (metrics, clock, vitals) = (Arc::new(Metrics::new()), ServerClock::start(), Vitals::default());
         let layout = Layout::on(Arc::new(MemoryDisk::default()), "/data");
         let (sealer, _thread) = Sealer::start(layout.clone(), &vitals).expect("a thread can be started");
         let log = Log::start(Writer::new(layout), metrics.server.clone(), sealer, &vitals);

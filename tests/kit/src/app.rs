@@ -21,7 +21,7 @@ use paceline::vitals::Vitals;
 /// # Errors
 /// Returns an error if a thread cannot be started.
 pub fn app(data: &Path, runs: Collection, layout: Option<Layout>) -> anyhow::Result<App> {
-    let (metrics, clock) = (Metrics::new(), ServerClock::start());
+    let (metrics, clock) = (Arc::new(Metrics::new()), ServerClock::start());
     let vitals = Vitals::default();
     let (sealer, _thread) = Sealer::start(Layout::new(data), &vitals)?;
     let log = Log::start(Writer::new(Layout::new(data)), metrics.server.clone(), sealer, &vitals)?;

@@ -144,6 +144,32 @@ fn pauses_are_told_apart_from_the_rest_of_a_step() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// PyTorch does not name the size of a sparse tensor.
+#[test]
+fn a_pytorch_job_with_sparse_gradients_is_observed() -> anyhow::Result<()> {
+    if !torch::is_installed()? {
+        return Ok(());
+    }
+    let data = tempfile::tempdir()?;
+    let job = torchrun(&[&script("sparse.py"), "150"]);
+    let output = run(|| attached(data.path(), &job))?;
+    let (_, complaints) = said(&output);
+    ensure!(!complaints.contains("not observing"), "{complaints}");
+    let report = report(data.path(), "latest")?;
+    // Less those before the step is recognized.
+    let steps = report["steps"].as_u64().unwrap_or_default();
+    ensure!((60..150).contains(&steps), "{steps} steps: {report:#}");
+    // The rows of the embedding, and the layer's weights and biases in 32-bit floats.
+    let buckets = report["buckets"].as_array().into_iter().flatten();
+    let mut buckets: Vec<_> = buckets.map(|of| (of["bytes"].as_u64(), of["collectives"].as_u64())).collect();
+    buckets.sort_unstable();
+    ensure!(buckets == [(Some(0), Some(steps)), (Some(17 * 16 * 4), Some(steps))], "{buckets:?}");
+    let has_bandwidth = |of: &&Value| of["algbw"].is_number();
+    let measured: Vec<_> = report["buckets"].as_array().into_iter().flatten().filter(has_bandwidth).collect();
+    ensure!(measured.len() == 1 && measured[0]["bytes"] != 0, "a size of 0 is unknown: {measured:?}");
+    Ok(())
+}
+
 /// Tests a short job under the default budget. Steps are observed completely or not at all.
 #[test]
 fn a_slow_loader_is_named_within_sixty_steps_and_the_default_budget() -> anyhow::Result<()> {

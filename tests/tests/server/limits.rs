@@ -158,7 +158,7 @@ fn say(listen: &str, text: &str) -> anyhow::Result<TcpStream> {
 }
 
 /// Opens the live stream of a run.
-fn watch(listen: &str, run: &str) -> anyhow::Result<TcpStream> {
+pub fn watch(listen: &str, run: &str) -> anyhow::Result<TcpStream> {
     let upgrade = format!(
         "GET /api/v1/live?run={run} HTTP/1.1\r\nhost: {listen}\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
          sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"

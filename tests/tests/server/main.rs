@@ -9,6 +9,7 @@ mod guard;
 mod kills;
 mod labels;
 mod limits;
+mod pace;
 mod past_faults;
 mod ranges;
 mod recall;

@@ -53,10 +53,11 @@ impl Run {
         request
     }
 
-    /// Returns what a rank is asked for.
+    /// Returns the recordings that a rank is asked for.
     #[must_use]
     pub fn asked(&self, rank: Rank, now: ServerNanos) -> Requests {
         let Some(state) = self.ranks.get(rank.0 as usize) else { return Requests::default() };
-        Requests { burst: state.devices.asked(now), stacks: state.stacks.asked(now) }
+        let (burst, stacks) = (state.devices.asked(now), state.stacks.asked(now));
+        Requests { burst, stacks, ..Requests::default() }
     }
 }

@@ -1,6 +1,7 @@
 //! Tests that a step read from disk is shown as from memory, or that the answer says why it cannot be shown.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use wire::batch::{Bye, Note};
 use wire::ids::Step;
@@ -38,7 +39,7 @@ impl Stage {
         let mut runs = Collection::default();
         let run = Run::new(id.clone(), RANKS, clock.now()).keeping(1);
         runs.add(Replayed::new(run, clock.now()));
-        let hub = Hub::start(runs, clock, Metrics::new(), &Vitals::default(), Some(layout.clone()));
+        let hub = Hub::start(runs, clock, Arc::new(Metrics::new()), &Vitals::default(), Some(layout.clone()));
         Self { hub, writer: Writer::new(layout.clone()).rotating_at(2_000), layout, id, _data: data }
     }
 
