@@ -5,5 +5,6 @@ pub mod collect;
 pub mod collective;
 pub mod gpu_clock;
 pub mod messages;
+mod phases;
 pub mod place;
 pub mod steps;

@@ -98,7 +98,9 @@ fn timed(by_stream: Vec<(*mut c_void, Vec<Numbered>)>, original: impl FnOnce() -
     });
     let result = original();
     observed(|| {
-        begun.into_iter().for_each(|(before, stream, handles)| before.end(stream, Work::Collectives(handles)))
+        begun.into_iter().for_each(|(before, stream, handles)| {
+            before.end(stream, Work::Collectives(handles));
+        });
     });
     result
 }

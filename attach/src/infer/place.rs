@@ -13,6 +13,7 @@ use wire::ids::{Bucket, Comm, Step};
 use crate::call_log::Phase;
 use crate::infer::blocking::{Blocking, IDLE_NANOS, StepCollective};
 use crate::infer::collective::{Collective, Timed};
+use crate::infer::phases::{Phases, Timing};
 use crate::infer::steps::{Placing, StepFinder, StepPosition};
 use crate::sampling::Steps;
 
@@ -25,8 +26,6 @@ const MAX_SETTLING_NANOS: i64 = 30_000_000_000;
 const ALIKE: f64 = 0.8;
 /// The largest number of collectives on other communicators that wait for their step.
 const MAX_WAITING: usize = 16_384;
-/// The largest number of phases that wait for their step.
-const MAX_PHASES: usize = 1_024;
 /// The largest number of communicators distinguished. A job with tensor, pipeline and expert parallelism has fewer than
 /// ten per rank.
 const MAX_COMMUNICATORS: usize = 256;
@@ -45,21 +44,10 @@ pub struct Placer {
     /// The end of the previous step; `None` before the first.
     before: Option<Before>,
     waiting: VecDeque<Timed>,
-    /// The phases that belong to no step yet, in the order in which they begin.
-    phases: VecDeque<Timing>,
+    phases: Phases,
     /// Steps whose collectives have ended, and whose phases may not have been read yet.
     ended: Vec<Ended>,
     blocking: Blocking,
-}
-
-/// When the host or the device was in a phase.
-#[derive(Clone, Copy, Debug)]
-struct Timing {
-    phase: Phase,
-    /// See [`Entry::Phase`](crate::call_log::Entry::Phase).
-    enqueued: Option<MonoNanos>,
-    begin: MonoNanos,
-    end: MonoNanos,
 }
 
 /// The end of a step.
@@ -268,7 +256,7 @@ impl Placer {
 
     fn record_spans(&mut self, ended: &Ended, mut span: impl FnMut(SpanKind, MonoNanos, MonoNanos)) {
         let Ended { begin, end, computed_until, ref blocked, .. } = *ended;
-        if let Some(computed) = self.computed(ended) {
+        if let Some(computed) = self.phases.computed(begin, end) {
             // After the last gradient, the rank waits for the last collective. Its end is seen late on a busy host, which may
             // have gone on by then.
             let last =
@@ -291,7 +279,7 @@ impl Placer {
             }
             return span(SpanKind::Blocked, last_gradient, resumed);
         }
-        let waited = self.waited_for_host(ended);
+        let waited = self.phases.waited_for_host(begin, ended.first_launch, computed_until);
         let mut at = begin;
         for (kind, from, to) in waited {
             span(SpanKind::Backward, at, from);
@@ -306,31 +294,6 @@ impl Placer {
         span(SpanKind::Blocked, computed_until, end);
     }
 
-    /// Returns the phases of a step that the host or the device computes, in order of time; `None` if no backward pass is
-    /// reported in the step.
-    fn computed(&mut self, step: &Ended) -> Option<Vec<(SpanKind, MonoNanos, MonoNanos)>> {
-        let of_step = |timing: &&Timing| timing.begin < step.end && timing.end > step.begin;
-        if !self.phases.iter().filter(of_step).any(|timing| timing.phase == Phase::Backward) {
-            return None;
-        }
-        let later = self.phases.iter().position(|timing| timing.begin >= step.end);
-        let later = later.unwrap_or(self.phases.len());
-        // A phase that continues in the next step belongs to both.
-        let goes_on: Vec<Timing> =
-            self.phases.range(..later).filter(|timing| timing.end > step.end).copied().collect();
-        let found = self.phases.drain(..later).filter(|timing| timing.end > step.begin);
-        let found = found.map(|timing| Timing {
-            begin: timing.begin.max(step.begin),
-            end: timing.end.min(step.end),
-            ..timing
-        });
-        let found = by_device(step.begin, found.collect());
-        for phase in goes_on.into_iter().rev() {
-            self.phases.push_front(phase);
-        }
-        Some(found.into_iter().map(|timing| (timing.phase.span(), timing.begin, timing.end)).collect())
-    }
-
     /// Adds a phase. Phases of the host, and phases of the device, must be added in the order in which they end.
     pub fn ingest_phase(
         &mut self,
@@ -339,25 +302,7 @@ impl Placer {
         begin: MonoNanos,
         end: MonoNanos,
     ) {
-        if self.phases.len() == MAX_PHASES {
-            self.phases.pop_front();
-        }
-        // They are kept in the order in which they begin, and a phase may lie within another.
-        let at = self.phases.iter().rposition(|timing| timing.begin <= begin).map_or(0, |before| before + 1);
-        self.phases.insert(at, Timing { phase, enqueued, begin, end });
-    }
-
-    /// Returns the intervals in which the device waited for the host: phases of the host after the device finished the
-    /// previous step and before the host enqueued the step's first collective. A host that runs ahead spends them
-    /// earlier, at no cost.
-    fn waited_for_host(&mut self, step: &Ended) -> Vec<(SpanKind, MonoNanos, MonoNanos)> {
-        let later = self.phases.iter().position(|timing| timing.begin >= step.first_launch);
-        let later = later.unwrap_or(self.phases.len());
-        let limit = step.first_launch.min(step.computed_until);
-        let of_step = self.phases.drain(..later).filter(|timing| timing.phase.holds_device_up());
-        let of_step =
-            of_step.map(|timing| (timing.phase.span(), timing.begin.max(step.begin), timing.end.min(limit)));
-        of_step.filter(|(_, begin, end)| begin < end).collect()
+        self.phases.ingest(Timing { phase, enqueued, begin, end });
     }
 
     /// Returns the record of an unfinished collective of the communicator that defines the step; `None` for others, and
@@ -422,34 +367,6 @@ fn ran(timed: &Timed, bucket: Bucket, is_anchor: bool) -> StepCollective {
         is_sent,
         is_anchor,
     }
-}
-
-/// Returns the phases of the device and, of the phases of the host, the parts in which the device waited for the host: from
-/// `begin` or the end of a phase until the host enqueued the next one. A host that runs ahead spends its phases earlier, at
-/// no cost. If the device reports no phases, the host computes, and all phases are its own. `timings` are in the order in
-/// which they begin, and so is the result.
-fn by_device(begin: MonoNanos, timings: Vec<Timing>) -> Vec<Timing> {
-    let (mut found, of_host): (Vec<Timing>, Vec<Timing>) =
-        timings.into_iter().partition(|timing| timing.enqueued.is_some());
-    if found.is_empty() {
-        return of_host;
-    }
-    let mut at = begin;
-    let mut idle = Vec::with_capacity(found.len());
-    for timing in &found {
-        idle.push((at, timing.enqueued.map_or(timing.begin, |enqueued| enqueued.min(timing.begin))));
-        at = at.max(timing.end);
-    }
-    for timing in of_host {
-        let within = idle.iter().map(|&(from, to)| Timing {
-            begin: timing.begin.max(from),
-            end: timing.end.min(to),
-            ..timing
-        });
-        found.extend(within.filter(|part| part.begin < part.end));
-    }
-    found.sort_by_key(|timing| timing.begin);
-    found
 }
 
 /// Returns when some collective ran. A collective that a device runs is launched long before.

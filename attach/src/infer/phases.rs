@@ -1,0 +1,106 @@
+//! The phases of the host and of the device, until the step that they belong to has ended.
+
+use std::collections::VecDeque;
+
+use wire::clock::MonoNanos;
+use wire::event::SpanKind;
+
+use crate::call_log::Phase;
+
+/// The largest number of phases that wait for their step.
+const MAX_PHASES: usize = 1_024;
+
+/// When the host or the device was in a phase.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timing {
+    pub(crate) phase: Phase,
+    /// See [`Entry::Phase`](crate::call_log::Entry::Phase).
+    pub(crate) enqueued: Option<MonoNanos>,
+    pub(crate) begin: MonoNanos,
+    pub(crate) end: MonoNanos,
+}
+
+/// A phase of a step, with its begin and its end.
+pub(crate) type Stretch = (SpanKind, MonoNanos, MonoNanos);
+
+/// The phases that belong to no step yet, in the order in which they begin.
+#[derive(Debug, Default)]
+pub(crate) struct Phases(VecDeque<Timing>);
+
+impl Phases {
+    /// Adds a phase.
+    pub(crate) fn ingest(&mut self, added: Timing) {
+        if self.0.len() == MAX_PHASES {
+            self.0.pop_front();
+        }
+        // A phase may lie within another.
+        let at = self.0.iter().rposition(|timing| timing.begin <= added.begin).map_or(0, |before| before + 1);
+        self.0.insert(at, added);
+    }
+
+    /// Returns the phases that the host or the device computes in a step from `from` to `to`, in order of time; `None` if no
+    /// backward pass is reported in the step.
+    pub(crate) fn computed(&mut self, from: MonoNanos, to: MonoNanos) -> Option<Vec<Stretch>> {
+        let of_step = |timing: &&Timing| timing.begin < to && timing.end > from;
+        if !self.0.iter().filter(of_step).any(|timing| timing.phase == Phase::Backward) {
+            return None;
+        }
+        let later = self.0.iter().position(|timing| timing.begin >= to).unwrap_or(self.0.len());
+        // A phase that continues in the next step belongs to both.
+        let goes_on: Vec<Timing> = self.0.range(..later).filter(|timing| timing.end > to).copied().collect();
+        let found = self.0.drain(..later).filter(|timing| timing.end > from);
+        let found = found
+            .map(|timing| Timing { begin: timing.begin.max(from), end: timing.end.min(to), ..timing })
+            .collect();
+        for phase in goes_on.into_iter().rev() {
+            self.0.push_front(phase);
+        }
+        let found = by_device(from, found).into_iter();
+        Some(found.map(|timing| (timing.phase.span(), timing.begin, timing.end)).collect())
+    }
+
+    /// Returns the intervals in which the device waited for the host: phases of the host after the device finished the
+    /// previous step, at `from`, and before the host enqueued the step's first collective, at `first_launch`. The device
+    /// certainly computed until `computed_until`. A host that runs ahead spends them earlier, at no cost.
+    pub(crate) fn waited_for_host(
+        &mut self,
+        from: MonoNanos,
+        first_launch: MonoNanos,
+        computed_until: MonoNanos,
+    ) -> Vec<Stretch> {
+        let later = self.0.iter().position(|timing| timing.begin >= first_launch).unwrap_or(self.0.len());
+        let limit = first_launch.min(computed_until);
+        let of_step = self.0.drain(..later).filter(|timing| timing.phase.holds_device_up());
+        let of_step =
+            of_step.map(|timing| (timing.phase.span(), timing.begin.max(from), timing.end.min(limit)));
+        of_step.filter(|(_, begin, end)| begin < end).collect()
+    }
+}
+
+/// Returns the phases of the device and, of the phases of the host, the parts in which the device waited for the host: from
+/// `begin` or the end of a phase until the host enqueued the next one. A host that runs ahead spends its phases earlier, at
+/// no cost. If the device reports no phases, the host computes, and all phases are its own. `timings` are in the order in
+/// which they begin, and so is the result.
+fn by_device(begin: MonoNanos, timings: Vec<Timing>) -> Vec<Timing> {
+    let (mut found, of_host): (Vec<Timing>, Vec<Timing>) =
+        timings.into_iter().partition(|timing| timing.enqueued.is_some());
+    if found.is_empty() {
+        return of_host;
+    }
+    let mut at = begin;
+    let mut idle = Vec::with_capacity(found.len());
+    for timing in &found {
+        idle.push((at, timing.enqueued.map_or(timing.begin, |enqueued| enqueued.min(timing.begin))));
+        at = at.max(timing.end);
+    }
+    for timing in of_host {
+        let within = idle.iter().map(|&(from, to)| Timing {
+            begin: timing.begin.max(from),
+            end: timing.end.min(to),
+            ..timing
+        });
+        found.extend(within.filter(|part| part.begin < part.end));
+    }
+    found.sort_by_key(|timing| timing.begin);
+    found
+}
