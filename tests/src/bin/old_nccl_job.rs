@@ -2,7 +2,8 @@
 //! preloaded library comes first. The job has one rank, on the fake GPU in real time.
 //!
 //! A step has two buckets: 6 ms of backward, a collective, 3 ms of backward, a collective. With `--grouped`, both
-//! collectives are in one group after 9 ms. With `--alone` there is no NCCL, and nothing is reduced. With `--stages`,
+//! collectives are in one group after 9 ms. With `--phases`, the job calls the preloaded library where PyTorch's hooks do:
+//! a step has 2 ms of forward before, and 1 ms of update after the collectives. With `--alone` there is no NCCL, and nothing is reduced. With `--stages`,
 //! the job is the first of two pipeline stages: it sends after 6 ms, and receives what the second stage computes for 3
 //! ms. In practice the second stage is another process; here it is a thread that bypasses any preloaded library.
 #![allow(clippy::disallowed_methods, reason = "threads and queues of a test end with it")]
@@ -22,6 +23,11 @@ const BACKWARD: [u64; 2] = [6_000_000, 3_000_000];
 /// The values of `ncclFloat32` and `ncclSum`.
 const FLOAT: c_int = 7;
 const SUM: c_int = 0;
+
+/// The codes of phases in `attach/src/call_log.rs`.
+const FORWARD: u8 = 2;
+const BACKWARD_PASS: u8 = 3;
+const UPDATE: u8 = 4;
 
 type Init = unsafe extern "C" fn(*mut Handle, c_int, [u8; 128], c_int) -> c_int;
 type AllReduce =
@@ -56,20 +62,22 @@ fn done(what: &str, code: c_int) -> anyhow::Result<()> {
 struct Options {
     steps: u64,
     grouped: bool,
+    phases: bool,
     alone: bool,
     stages: bool,
 }
 
 fn options() -> anyhow::Result<Options> {
-    let mut options = Options { steps: 200, grouped: false, alone: false, stages: false };
+    let mut options = Options { steps: 200, grouped: false, phases: false, alone: false, stages: false };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         match word.as_str() {
             "--grouped" => options.grouped = true,
+            "--phases" => options.phases = true,
             "--alone" => options.alone = true,
             "--stages" => options.stages = true,
             "--steps" => options.steps = words.next().context("--steps N")?.parse()?,
-            _ => bail!("usage: old_nccl_job [--steps N] [--grouped | --alone | --stages]"),
+            _ => bail!("usage: old_nccl_job [--steps N] [--grouped | --phases | --alone | --stages]"),
         }
     }
     Ok(options)
@@ -233,11 +241,61 @@ impl Job {
         self.finish()
     }
 
+    /// Runs a step whose phases the job reports. The update is not waited for, so the host is ahead of the device.
+    fn step_of_phases(&mut self, phases: &Phases) -> anyhow::Result<()> {
+        phases.around(FORWARD, self, |job| job.compute(2_000_000))?;
+        phases.around(BACKWARD_PASS, self, |job| {
+            for (len, nanos) in BUCKETS.into_iter().zip(BACKWARD) {
+                job.compute(nanos)?;
+                job.join()?;
+                job.all_reduce(len)?;
+            }
+            Ok(())
+        })?;
+        self.after(self.urgent, self.compute)?;
+        phases.around(UPDATE, self, |job| job.compute(1_000_000))?;
+        self.finish()
+    }
+
     fn finish(&self) -> anyhow::Result<()> {
         // SAFETY: the type is that of cuda.h.
         let wait: unsafe extern "C" fn(Handle) -> c_int = unsafe { bound(c"cuStreamSynchronize")? };
         // SAFETY: the stream belongs to this job.
         done("the end of a step", unsafe { wait(self.urgent) })
+    }
+}
+
+/// The library's functions for the phases of a device, and the numbers of three phases.
+struct Phases {
+    begins: extern "C" fn(i64, usize),
+    ends: extern "C" fn(i64, u8, usize),
+    numbers: [i64; 3],
+}
+
+impl Phases {
+    fn of_the_preloaded_library() -> anyhow::Result<Self> {
+        // SAFETY: the types are those of `attach/src/hooks/pytorch/device_phases.rs`.
+        let (new, begins, ends) = unsafe {
+            (
+                bound::<extern "C" fn() -> i64>(c"paceline_pytorch_device_phase")?,
+                bound(c"paceline_pytorch_device_begins")?,
+                bound(c"paceline_pytorch_device_ends")?,
+            )
+        };
+        Ok(Self { begins, ends, numbers: [new(), new(), new()] })
+    }
+
+    fn around(
+        &self,
+        phase: u8,
+        job: &mut Job,
+        work: impl FnOnce(&mut Job) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let (number, stream) = (self.numbers[usize::from(phase - FORWARD)], job.compute.expose_provenance());
+        (self.begins)(number, stream);
+        work(job)?;
+        (self.ends)(number, phase, stream);
+        Ok(())
     }
 }
 
@@ -255,6 +313,10 @@ fn main() -> anyhow::Result<()> {
         let mut job = Job::start(0, 2)?;
         (0..steps).try_for_each(|_| job.stage())?;
         other.join().map_err(|_| anyhow::anyhow!("the other stage panicked"))??;
+    } else if options.phases {
+        let mut job = Job::start(0, 1)?;
+        let phases = Phases::of_the_preloaded_library()?;
+        (0..steps).try_for_each(|_| job.step_of_phases(&phases))?;
     } else {
         let mut job = Job::start(0, if options.alone { 0 } else { 1 })?;
         (0..steps).try_for_each(|_| job.step(options.grouped))?;

@@ -76,6 +76,24 @@ fn calls_in_a_group_have_the_time_of_the_group() -> anyhow::Result<()> {
     Ok(())
 }
 
+#[test]
+fn the_phases_of_a_device_are_timed_by_events() -> anyhow::Result<()> {
+    let (report, _) = observed("22005", &["--phases"])?;
+    let steps = number(&report, "/steps");
+    ensure!(steps > 100.0, "{steps} steps");
+    // The update of a step runs after its last collective, in the next step.
+    for (phase, millis) in [("forward", 2.0), ("backward", 9.0), ("optimizer", 1.0)] {
+        let found = number(&report, &format!("/ledger/0/{phase}_nanos")) / steps / 1e6;
+        ensure!((found - millis).abs() < 0.2, "{phase}: {found} ms, not {millis}: {}", report["ledger"]);
+    }
+    // The first collective is hidden by the second part of the backward pass, and the second one is not.
+    let (all, hidden) = (collective_nanos(f64::from(1 << 20)) + collective_nanos(f64::from(1 << 18)), 0.797);
+    let exposed = number(&report, "/ledger/0/exposed_transfer_nanos") / steps;
+    ensure!((exposed / all - (1.0 - hidden)).abs() < 0.05, "{exposed} ns of {all} are exposed");
+    ensure!(testkit::programs::gap(&report, "phases").is_none(), "{}", report["gaps"]);
+    Ok(())
+}
+
 /// Observes half of a job: the other stage of the pipeline is not observed.
 #[test]
 fn messages_of_a_pipeline_stage_are_timed() -> anyhow::Result<()> {
