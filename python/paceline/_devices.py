@@ -23,16 +23,21 @@ class OnCuda:
 
     def __init__(self, device, code):
         self.device, self.phase = device, DevicePhase(agent(), code)
-        self.current_stream = sys.modules["torch"].cuda.current_stream
+        self.cuda = sys.modules["torch"].cuda
 
-    def stream(self):
-        return self.current_stream(self.device).cuda_stream
+    # A script need not make its device the current one, and a thread of autograd has its own.
 
     def begin(self):
-        self.phase.begin(self.stream())
+        with self.cuda.device(self.device):
+            self.phase.begin(self.stream())
 
     def restart(self):
-        self.phase.restart(self.stream())
+        with self.cuda.device(self.device):
+            self.phase.restart(self.stream())
 
     def end(self):
-        self.phase.end(self.stream())
+        with self.cuda.device(self.device):
+            self.phase.end(self.stream())
+
+    def stream(self):
+        return self.cuda.current_stream(self.device).cuda_stream
