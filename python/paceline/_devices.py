@@ -19,13 +19,14 @@ def phase_on(device, code):
 
 
 class OnCuda:
-    """A phase of a CUDA device. The host enqueues it, usually ahead of the device, on the stream that is current then."""
+    """A phase of a CUDA device. The host enqueues it, usually ahead of the device, on the stream that is current then.
+
+    The device need not be the current one of the calling thread: scripts may name it in every call instead.
+    """
 
     def __init__(self, device, code):
         self.device, self.phase = device, DevicePhase(agent(), code)
         self.cuda = sys.modules["torch"].cuda
-
-    # A script need not make its device the current one, and a thread of autograd has its own.
 
     def begin(self):
         with self.cuda.device(self.device):
