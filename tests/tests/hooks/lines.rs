@@ -17,7 +17,6 @@ const SCRIPT: &str = "planted.py";
 fn steps(fault: &str) -> &'static str {
     match fault {
         "garbage" => "100",
-        "checkpoint" => "900",
         _ => "330",
     }
 }
