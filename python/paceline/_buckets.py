@@ -71,6 +71,10 @@ class Buckets:
         if module._comm_hooks:
             say("not observing buckets of a module with a communication hook: this needs PyTorch 2.14 or later")
             return False
+        what = left_out(module)
+        if what:
+            say("not observing buckets of a module with %s: this needs PyTorch 2.14 or later" % what)
+            return False
         # Then `torch.compile` reduces the gradients.
         return not getattr(module, "_use_python_reducer", False)
 
@@ -90,6 +94,19 @@ class Buckets:
             self.parameters = assigned(module, self.bytes)
         self.was_rebuilt = module._has_rebuilt_buckets
         return True
+
+
+def left_out(module):
+    """Returns what the reducer does not reduce as one of its dense buckets, or None if it reduces all of them so."""
+    torch = sys.modules["torch"]
+    embeddings = (torch.nn.Embedding, torch.nn.EmbeddingBag)
+    if any(isinstance(part, embeddings) and part.sparse for part in module.modules()):
+        return "sparse gradients"
+    if getattr(module, "_delay_all_reduce_params", None):
+        return "delayed all-reduces"
+    if getattr(module, "skip_all_reduce_unused_params", False):
+        return "skipped all-reduces of unused parameters"
+    return None
 
 
 def numbers(text, separator=","):

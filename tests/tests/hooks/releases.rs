@@ -106,6 +106,28 @@ fn works(torch: &Torch, release: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Before PyTorch 2.14, gloo does not say which collective reduces which bucket. Where not all of them reduce a dense
+/// bucket, the others would have wrong times.
+#[test]
+fn buckets_that_an_old_release_does_not_tell_apart_are_left_out_and_said() -> anyhow::Result<()> {
+    let torch = Torch::of(OLD);
+    if !torch.is_installed()? {
+        return Ok(());
+    }
+    for (kind, what) in [("sparse", "sparse gradients"), ("delayed", "delayed all-reduces")] {
+        let data = tempfile::tempdir()?;
+        let output =
+            run(|| attached(data.path(), &torchrun_of(&torch, &[&script("sparse.py"), "150", kind])))?;
+        let expected = format!(
+            "paceline: not observing buckets of a module with {what}: this needs PyTorch 2.14 or later"
+        );
+        ensure!(words(&output) == [expected], "{kind}: {:?}", words(&output));
+        let report = report(data.path(), "latest")?;
+        ensure!(report["buckets"].as_array().is_none_or(Vec::is_empty), "{kind}: {}", report["buckets"]);
+    }
+    Ok(())
+}
+
 #[test]
 fn supported_releases_are_observed_and_compute_the_same() -> anyhow::Result<()> {
     let newest = *RELEASES.last().context("no releases")?;
