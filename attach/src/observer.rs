@@ -24,8 +24,8 @@ use rank::Observed;
 
 /// The interval at which the observer thread empties the rings (see the sizing of the rings in [`call_log`]).
 const TICK: Duration = Duration::from_millis(20);
-/// The interval in a job that only PyTorch's hooks observe. They append a few entries per collective and there is no device
-/// to ask, so the thread leaves the job's cores alone.
+/// The interval in a job that only PyTorch's hooks observe. They append a few entries per collective, so the thread can leave
+/// the job's cores alone.
 const SLOW_TICK: Duration = Duration::from_millis(100);
 /// The time without a new communicator after which the ranks of this process count as known, in nanoseconds. Applies
 /// if no launcher names the ranks: the communicator of all ranks may be created after those of subgroups.

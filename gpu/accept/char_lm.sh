@@ -16,17 +16,17 @@ trained() {
 # with SXM by its data sheet: FP32 without tensor cores, and dense BF16.
 throughput() {
     precision=$1 peak=$2
-    timeout 120 paceline run -n 1 --data "$work/throughput-$precision" -- "$work/char_lm" --steps 60 --log-every 10 --dim 1024 \
-        --layers 8 --heads 16 --batch 32 --ctx 256 --bucket-cap 25 --device cuda --precision "$precision" \
+    timeout 120 paceline run -n 1 --data "$work/throughput-$precision" -- "$work/char_lm" --steps 60 --log-every 10 \
+        --dim 1024 --layers 8 --heads 16 --batch 32 --ctx 256 --bucket-cap 25 --device cuda --precision "$precision" \
         > "$work/throughput.txt" 2>&1
     { echo "== throughput $precision" && cat "$work/throughput.txt"; } >> "$raw"
     judge "throughput of char_lm in $precision" throughput.py "$work/throughput.txt" 1024 8 256 "$peak"
 }
 
-# Trains on one rank for as long as it takes to compare two things. (Two ranks on one GPU take turns: to each, the device seems
-# busy by events while the other uses it.) First, the samples of the device with those of
-# nvidia-smi. Second, the overlap by events, which count all of forward and backward as busy, with that by CUPTI, which
-# records every kernel. The model is so wide that kernels take longer than their launches.
+# Trains for as long as it takes to compare two things. First, the samples of the device with those of nvidia-smi.
+# Second, the overlap by events, which count all of forward and backward as busy, with that by CUPTI, which records every
+# kernel. The model is so wide that most kernels take longer than their launches. There is one rank, because two on one
+# GPU take turns: to each, the device seems busy by events while the other uses it.
 overlap() {
     timeout 180 paceline serve --listen 127.0.0.1:0 --data "$work/overlap" > "$work/serve.txt" 2>&1 &
     serving=$!

@@ -40,8 +40,8 @@ for rank in range(RANKS):
 
 
 def middle(values):
-    quarters = statistics.quantiles(values, n=20)
-    return f"{statistics.median(values):+.1f} us ({quarters[0]:+.1f} to {quarters[-1]:+.1f})"
+    twentieths = statistics.quantiles(values, n=20)
+    return f"{statistics.median(values):+.1f} us ({twentieths[0]:+.1f} to {twentieths[-1]:+.1f})"
 
 
 if not collectives:

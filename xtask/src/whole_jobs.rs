@@ -1,7 +1,7 @@
 //! The tests of whole jobs, which share the machine's cores with the jobs that they start.
 //!
 //! Such a test can fail because the machine was busy with something else. A test that fails is therefore run once more,
-//! alone. If it passes then, the run goes on, and its last lines name the test: someone must look at it.
+//! alone. If it passes then, the run continues, and its last lines name the test: someone must look at it.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 
-use crate::system::cargo;
+use crate::system::{NATIVE, cargo};
 
 /// The most tests that are run once more. More failures than this have a cause of their own.
 const MOST_REPEATED: usize = 3;
@@ -23,7 +23,7 @@ pub fn run(programs: &[String], variables: &[(&str, &str)]) -> anyhow::Result<Ve
         let began = Instant::now();
         let tests = |names: &[String]| {
             let mut command = cargo();
-            command.args(["test", "--release"]).args(crate::system::NATIVE).args(["--test", program]);
+            command.args(["test", "--release"]).args(NATIVE).args(["--test", program]);
             command.args(["--", "--test-threads=1"]).args(names).envs(variables.iter().copied());
             if !names.is_empty() {
                 command.arg("--exact");

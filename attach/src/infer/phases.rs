@@ -47,15 +47,16 @@ impl Phases {
         }
         let later = self.0.iter().position(|timing| timing.begin >= to).unwrap_or(self.0.len());
         // A phase that continues in the next step belongs to both.
-        let goes_on: Vec<Timing> = self.0.range(..later).filter(|timing| timing.end > to).copied().collect();
+        let unfinished: Vec<Timing> =
+            self.0.range(..later).filter(|timing| timing.end > to).copied().collect();
         let found = self.0.drain(..later).filter(|timing| timing.end > from);
         let found = found
             .map(|timing| Timing { begin: timing.begin.max(from), end: timing.end.min(to), ..timing })
             .collect();
-        for phase in goes_on.into_iter().rev() {
+        for phase in unfinished.into_iter().rev() {
             self.0.push_front(phase);
         }
-        let found = by_device(from, found).into_iter();
+        let found = clipped_to_idle_device(from, found).into_iter();
         Some(found.map(|timing| (timing.phase.span(), timing.begin, timing.end)).collect())
     }
 
@@ -81,7 +82,7 @@ impl Phases {
 /// `begin` or the end of a phase until the host enqueued the next one. A host that runs ahead spends its phases earlier, at
 /// no cost. If the device reports no phases, the host computes, and all phases are its own. `timings` are in the order in
 /// which they begin, and so is the result.
-fn by_device(begin: MonoNanos, timings: Vec<Timing>) -> Vec<Timing> {
+fn clipped_to_idle_device(begin: MonoNanos, timings: Vec<Timing>) -> Vec<Timing> {
     let (mut found, of_host): (Vec<Timing>, Vec<Timing>) =
         timings.into_iter().partition(|timing| timing.enqueued.is_some());
     if found.is_empty() {

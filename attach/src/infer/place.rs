@@ -188,8 +188,8 @@ impl Placer {
         if is_idle {
             current.computed_until = timed.start;
         }
-        // The host may hand a collective over long before the device has its gradients. A device that runs one as soon as it
-        // can, and was idle before, had its gradients then. Otherwise it had them after those of the collective before.
+        // The host may hand a collective over long before the device has its gradients. If no collective ran just before,
+        // the gradients were ready when this one started. Otherwise they were not ready before those of the previous one.
         let on_device = timed.source == Source::DeviceEvent;
         let earliest = if is_idle && on_device { timed.start } else { current.ready };
         current.ready = timed.collective.launch.max(earliest).min(timed.start);
@@ -266,8 +266,8 @@ impl Placer {
                 computed.iter().find(|(_, from, _)| *from >= last_gradient).map_or(end, |next| next.1);
             let mut at = begin;
             for (kind, from, to) in computed {
-                // Between phases, the rank waits for the collectives that run: those that synchronize buffers
-                // or gather a figure before the forward pass, for instance.
+                // Between phases, the rank waits for the collectives that run: those that synchronize buffers or gather a
+                // figure before the forward pass, for instance.
                 if at < from && from <= last_gradient {
                     let within = ended.running.iter().map(|&(begin, end)| (begin.max(at), end.min(from)));
                     within
@@ -564,6 +564,26 @@ mod tests {
             (SpanKind::Blocked, 60_000, 90_000),
         ];
         assert_eq!(&spans[spans.len() - expected.len()..], expected);
+    }
+
+    #[test]
+    fn gradients_are_ready_when_the_device_has_them_however_early_the_host_enqueued_the_collective() {
+        let (mut placer, mut ready) = (Placer::default(), Vec::new());
+        for step in 0..80 {
+            let at = step as i64 * 100_000;
+            // The host is a second ahead. The first collective finds its stream idle, and the second one waits for it.
+            for (seq, [launch, start, end]) in [
+                (2 * step, [at - 1_000_000, at + 40_000, at + 60_000]),
+                (2 * step + 1, [at - 999_000, at + 60_005, at + 90_000]),
+            ] {
+                placer.ingest(&timed(DATA, seq, 100, [launch, start, end]), |event| {
+                    if let Event::Bucket(bucket) = event {
+                        ready.push([bucket.ready, bucket.launch].map(|time| time.0 / 1_000 - at));
+                    }
+                });
+            }
+        }
+        assert_eq!(ready[ready.len() - 2..], [[40_000; 2]; 2]);
     }
 
     #[test]

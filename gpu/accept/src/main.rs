@@ -2,7 +2,8 @@
 //! program prints one line per check and writes raw figures to `DATE-accept.jsonl`. The exit code is 77 if there is no
 //! GPU.
 //!
-//! `accept CHECK...` runs only the checks of these names. `accept --fake` runs the checks on the fake GPU to test the program itself. Its figures are not those of a GPU.
+//! `accept CHECK...` runs only the checks of these names. `accept --fake` runs the checks on the fake GPU to test the
+//! program itself. Its figures are not those of a GPU.
 #![allow(unsafe_code, reason = "this program launches kernels")]
 
 mod costs;

@@ -2,10 +2,11 @@
 //! preloaded library comes first. The job has one rank, on the fake GPU in real time.
 //!
 //! A step has two buckets: 6 ms of backward, a collective, 3 ms of backward, a collective. With `--grouped`, both
-//! collectives are in one group after 9 ms. With `--phases`, the job calls the preloaded library where PyTorch's hooks do:
-//! a step has 2 ms of forward before, and 1 ms of update after the collectives. With `--alone` there is no NCCL, and nothing is reduced. With `--stages`,
-//! the job is the first of two pipeline stages: it sends after 6 ms, and receives what the second stage computes for 3
-//! ms. In practice the second stage is another process; here it is a thread that bypasses any preloaded library.
+//! collectives are in one group after 9 ms. With `--phases`, a step also has 2 ms of forward before and 1 ms of update
+//! after, and the job calls the preloaded library where PyTorch's hooks do. With `--alone` there is no NCCL, and nothing
+//! is reduced. With `--stages`, the job is the first of two pipeline stages: it sends after 6 ms, and receives what the
+//! second stage computes for 3 ms. In practice the second stage is another process; here it is a thread that bypasses
+//! any preloaded library.
 #![allow(clippy::disallowed_methods, reason = "threads and queues of a test end with it")]
 #![allow(unsafe_code, reason = "this program calls CUDA and NCCL")]
 #![allow(clippy::print_stdout, reason = "the output of the program")]
