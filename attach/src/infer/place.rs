@@ -572,11 +572,11 @@ mod tests {
         for step in 0..80 {
             let at = step as i64 * 100_000;
             // The host is a second ahead. The first collective finds its stream idle, and the second one waits for it.
-            for (seq, [launch, start, end]) in [
-                (2 * step, [at - 1_000_000, at + 40_000, at + 60_000]),
-                (2 * step + 1, [at - 999_000, at + 60_005, at + 90_000]),
+            for (seq, bytes, [launch, start, end]) in [
+                (2 * step, 100, [at - 1_000_000, at + 40_000, at + 60_000]),
+                (2 * step + 1, 50, [at - 999_000, at + 60_005, at + 90_000]),
             ] {
-                placer.ingest(&timed(DATA, seq, 100, [launch, start, end]), |event| {
+                placer.ingest(&timed(DATA, seq, bytes, [launch, start, end]), |event| {
                     if let Event::Bucket(bucket) = event {
                         ready.push([bucket.ready, bucket.launch].map(|time| time.0 / 1_000 - at));
                     }
