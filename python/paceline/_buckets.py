@@ -1,7 +1,8 @@
-"""Reports the reductions of a DDP module's buckets, for releases of PyTorch whose process groups have no hooks.
+"""Reports the reductions of a DDP module's buckets.
 
 No communication hook is installed and no hook on a parameter. The reducer keeps the time of each gradient anyway, and
-gloo reports to the agent's library when it runs a collective.
+gloo reports to the agent's library when it runs a collective. From PyTorch 2.14 on, hooks of process groups observe the
+collectives that are left out here.
 """
 
 import sys
@@ -11,7 +12,7 @@ from paceline._agent import agent
 from paceline._errors import say
 from paceline._native import Reductions
 
-# The agent's index of each process group whose collectives are observed like this.
+# Of each process group whose collectives are observed like this: the agent's index, and whether it also has hooks.
 groups = weakref.WeakKeyDictionary()
 # The modules whose backward pass has begun since the last forward pass.
 in_backward = set()
@@ -19,10 +20,9 @@ in_backward = set()
 are_mixed = False
 
 
-def observe(group, name):
+def observe(group, name, has_hooks):
     """Observes the reductions that a process group does for DDP. `name` is the agent's index of the group."""
-    groups[group] = name
-    weakref.finalize(group, agent().left, name).atexit = False
+    groups[group] = name, has_hooks
 
 
 class Buckets:
@@ -36,6 +36,8 @@ class Buckets:
         self.bytes, self.parameters = [], []
         # Whether the module reduces in the backward pass of its last forward pass.
         self.reduces = False
+        # Whether hooks of the process group observe what is left out here.
+        self.has_hooks = False
 
     def forward_ended(self, module):
         in_backward.clear()
@@ -47,10 +49,10 @@ class Buckets:
     def begin(self):
         """Called when the backward pass begins."""
         module = self.module()
-        group = groups.get(module.process_group) if self.reduces else None
+        group, self.has_hooks = groups.get(module.process_group, (None, False)) if self.reduces else (None, False)
         self.reduces = group is not None and self.is_alone() and self.is_reported(module) and self.read(module)
         if self.reduces:
-            self.reductions.begin(group, self.bytes, self.parameters)
+            self.reduces = self.reductions.begin(group, self.bytes, self.parameters)
 
     def finish(self):
         """Called when all buckets are reduced."""
@@ -63,20 +65,24 @@ class Buckets:
         in_backward.add(self)
         if len(in_backward) > 1:
             are_mixed = True
-            say("not observing buckets: one backward pass goes through several modules; this needs PyTorch 2.14 or later")
+            self.leave_out("buckets: one backward pass goes through several modules;")
         return not are_mixed
 
     def is_reported(self, module):
         """Returns whether the reducer reduces its buckets as they are."""
         if module._comm_hooks:
-            say("not observing buckets of a module with a communication hook: this needs PyTorch 2.14 or later")
+            self.leave_out("buckets of a module with a communication hook:")
             return False
         what = left_out(module)
         if what:
-            say("not observing buckets of a module with %s: this needs PyTorch 2.14 or later" % what)
+            self.leave_out("buckets of a module with %s:" % what)
             return False
         # Then `torch.compile` reduces the gradients.
         return not getattr(module, "_use_python_reducer", False)
+
+    def leave_out(self, what):
+        if not self.has_hooks:
+            say("not observing %s this needs PyTorch 2.14 or later" % what)
 
     def read(self, module):
         """Reads the buckets once they change. Returns whether they are known."""

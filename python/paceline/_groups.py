@@ -73,21 +73,24 @@ class Groups:
         if carriers != {CARRIER}:
             say("not observing collectives of %s: PyTorch's hooks report only %s" % ("/".join(sorted(carriers)), CARRIER))
             return
-        has_hooks = offers_hooks(group)
-        if not has_hooks and not reports_gloo():
+        ways = {"process-group hooks": offers_hooks(group), "record functions": reports_gloo()}
+        if not any(ways.values()):
             say("not observing collectives of gloo: this needs PyTorch 2.4 or later, on x86-64")
             return
-        agent().software("gloo observed by", "process-group hooks" if has_hooks else "record functions")
+        agent().software("gloo observed by", " and ".join(way for way, is_there in ways.items() if is_there))
         members = "%s of %s" % (group.group_name, self.c10d.get_process_group_ranks(group))
         name = agent().group(number_of(members), group.size(), group.rank())
         if name == TOO_MANY:
             say("not observing further process groups: there are too many")
         if name < 0:
             return
+        has_hooks, has_functions = ways.values()
         if has_hooks:
             hook(group, name)
         else:
-            _buckets.observe(group, name)
+            weakref.finalize(group, agent().left, name).atexit = False
+        if has_functions:
+            _buckets.observe(group, name, has_hooks)
 
 
 def offers_hooks(group):
@@ -123,11 +126,10 @@ def number_of(members):
     return int.from_bytes(hashlib.blake2b(members.encode(), digest_size=8).digest(), "little")
 
 
-
 def reports_gloo():
     """Returns whether the agent's library observes what gloo runs. Its interface is known of these releases only."""
     release = tuple(int(part) for part in sys.modules["torch"].__version__.split(".")[:2])
-    return (2, 4) <= release < (2, 14) and agent().observes_gloo()
+    return (2, 4) <= release <= (2, 15) and agent().observes_gloo()
 
 
 def replace(name, original, by):

@@ -6,7 +6,8 @@
 //! free-threaded Python has no such lock; there, a call waits no longer than an append to the call log.
 //!
 //! Earlier releases report collectives only to their profiler ([`record_function`]), and only those of a DDP module's
-//! buckets are recorded ([`reductions`]), since the reports do not name the process group.
+//! buckets are recorded ([`reductions`]), since the reports do not name the process group. Releases that have hooks as well
+//! use this way for buckets, because it needs no thread that waits for the end and no lock of the interpreter.
 
 mod device_phases;
 mod record_function;
@@ -179,7 +180,7 @@ fn lose(group: i64, collective: Handle) {
     group.tell(call_log::append);
 }
 
-/// Observes the collectives that gloo runs, of PyTorch 2.4 to 2.13. Returns whether that is possible; then the functions
+/// Observes the collectives that gloo runs, of PyTorch 2.4 to 2.15. Returns whether that is possible; then the functions
 /// [`paceline_pytorch_reduces`] and [`paceline_pytorch_reduced`] say which of them reduce the buckets of a DDP module.
 #[unsafe(no_mangle)]
 pub extern "C" fn paceline_pytorch_observes_gloo() -> bool {

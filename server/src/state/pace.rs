@@ -1,5 +1,5 @@
-//! The pace at which the ranks of a run send batches. A batch costs a rank about the same however many records it has, so
-//! ranks send fewer while no one views their run.
+//! The pace at which the ranks of a run send batches, and at which its report is renewed. A batch costs a rank about the
+//! same however many records it has, so ranks send fewer while no one views their run.
 
 use std::time::Duration;
 
@@ -10,6 +10,10 @@ use wire::request::Requests;
 const VIEWED: Duration = Duration::from_millis(100);
 /// The time between batches of other runs. A killed rank loses this much, and alerts are late by this much.
 const UNVIEWED: Duration = Duration::from_millis(500);
+/// The shortest time between reports of a viewed run, in nanoseconds. A report covers hundreds of steps.
+const REPORT_VIEWED_NANOS: i64 = 250_000_000;
+/// The shortest time between reports of other runs, in nanoseconds. The server often shares its processors with ranks.
+const REPORT_UNVIEWED_NANOS: i64 = 1_000_000_000;
 /// The time for which a run is viewed after a request, in nanoseconds. A live stream repeats its request each second, and
 /// a person who reads a report may ask for more.
 const AFTER_REQUEST_NANOS: i64 = 5_000_000_000;
@@ -30,12 +34,19 @@ impl Pace {
 
     /// Adds the time between batches to what a rank is asked for. `began` is the time of the run's first batch.
     pub(super) fn set(&self, asked: Requests, began: ServerNanos, now: ServerNanos) -> Requests {
-        let is_viewed = now - began < AFTER_START_NANOS
-            || self.viewed.is_some_and(|viewed| now - viewed < AFTER_REQUEST_NANOS)
-            // Evidence of a verdict or a hang is to be there soon.
-            || asked.burst.is_some()
-            || asked.stacks.is_some();
-        Requests { batch_interval: Some(if is_viewed { VIEWED } else { UNVIEWED }), ..asked }
+        // Evidence of a verdict or a hang is to be there soon.
+        let is_soon = self.is_viewed(began, now) || asked.burst.is_some() || asked.stacks.is_some();
+        Requests { batch_interval: Some(if is_soon { VIEWED } else { UNVIEWED }), ..asked }
+    }
+
+    /// Returns the shortest time between two reports, in nanoseconds.
+    pub(super) fn report_every_nanos(&self, began: ServerNanos, now: ServerNanos) -> i64 {
+        if self.is_viewed(began, now) { REPORT_VIEWED_NANOS } else { REPORT_UNVIEWED_NANOS }
+    }
+
+    fn is_viewed(&self, began: ServerNanos, now: ServerNanos) -> bool {
+        let is_read = |viewed| now - viewed < AFTER_REQUEST_NANOS;
+        now - began < AFTER_START_NANOS || self.viewed.is_some_and(is_read)
     }
 }
 
@@ -54,6 +65,8 @@ mod tests {
         let none = Requests::default();
         assert_eq!([0, 9].map(|now| interval(&pace, none, now)), [Some(VIEWED); 2]);
         assert_eq!([10, 60].map(|now| interval(&pace, none, now)), [Some(UNVIEWED); 2]);
+        let reports = |pace: &Pace, seconds| pace.report_every_nanos(at(0), at(seconds));
+        assert_eq!([9, 10].map(|now| reports(&pace, now)), [REPORT_VIEWED_NANOS, REPORT_UNVIEWED_NANOS]);
         let request = Some(RecordingRequest { number: 1, millis: 1 });
         for asked in [Requests { burst: request, ..none }, Requests { stacks: request, ..none }] {
             let set = pace.set(asked, at(0), at(60));
@@ -62,5 +75,6 @@ mod tests {
         pace.view(at(60));
         assert_eq!([60, 64].map(|now| interval(&pace, none, now)), [Some(VIEWED); 2]);
         assert_eq!(interval(&pace, none, 65), Some(UNVIEWED));
+        assert_eq!([64, 65].map(|now| reports(&pace, now)), [REPORT_VIEWED_NANOS, REPORT_UNVIEWED_NANOS]);
     }
 }

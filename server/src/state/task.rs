@@ -39,8 +39,6 @@ const PUBLISH_EVERY: Duration = Duration::from_millis(50);
 /// The divisor for the share of the task's time that publishing may take. With 10,000 live runs, publishing takes about
 /// 40 ms.
 const PUBLISH_SHARE: u32 = 10;
-/// The shortest time between reports of a run, in nanoseconds. A report covers hundreds of steps.
-const REPORT_EVERY_NANOS: i64 = 250_000_000;
 /// The divisor for the share of time that reports of a run may take. A report over 1,024 ranks takes about 0.1 s.
 const REPORT_SHARE: i64 = 10;
 /// The longest time between reports of a live run, in nanoseconds, even if no batch arrived. With many live runs it
@@ -581,7 +579,8 @@ impl Held {
     }
 
     fn report_is_due(&self, now: ServerNanos) -> bool {
-        let every = REPORT_EVERY_NANOS.max(self.report_took_nanos.saturating_mul(REPORT_SHARE));
+        let every = self.pace.report_every_nanos(self.run.first_seen(), now);
+        let every = every.max(self.report_took_nanos.saturating_mul(REPORT_SHARE));
         self.has_new_state(now) || self.reported_at.is_none_or(|at| now - at >= every)
     }
 

@@ -56,7 +56,8 @@ fn is_observed(report: &Value, release: &str) -> anyhow::Result<()> {
         ensure!(report["ledger"][0][phase].as_u64() > Some(0), "no {phase}: {:#}", report["ledger"]);
     }
     let minor: u32 = release.split('.').nth(1).context("a release without a minor number")?.parse()?;
-    let by = if minor < HOOKS_SINCE { "record functions" } else { "process-group hooks" };
+    let by =
+        if minor < HOOKS_SINCE { "record functions" } else { "process-group hooks and record functions" };
     let attributes = report["attributes"].as_array().into_iter().flatten();
     let observed_by = attributes.filter(|attribute| attribute["name"] == "gloo observed by");
     ensure!(observed_by.map(|attribute| &attribute["value"]).eq([by]), "{:#}", report["attributes"]);

@@ -1,9 +1,8 @@
 //! PyTorch's record functions, which tell its profiler what runs. gloo reports through them when it begins a collective
 //! and when the collective is done, on gloo's own thread and without the interpreter's lock.
 //!
-//! The interface is C++, from `ATen/record_function.h`. Releases 2.4 to 2.13 have the same layout, and they are the ones
-//! it is used for: later ones report collectives to Python. Only the scope of user annotations is registered, so PyTorch's
-//! operators do not become slower.
+//! The interface is C++, from `ATen/record_function.h`. Releases 2.4 to 2.15 have the same layout, and they are the ones
+//! it is used for. Only the scope of user annotations is registered, so PyTorch's operators do not become slower.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::OnceLock;
