@@ -135,6 +135,10 @@ pub(crate) fn observes(
     }
     let position = &POSITIONS[usize::from(local_rank.0)];
     if communicator != anchor {
+        // The first collective after an update may be that of another group.
+        if let Some(step) = begins.filter(|_| STEPS.by_updates.load(Ordering::Relaxed)) {
+            position.step.store(u64::from(step.get()), Ordering::Relaxed);
+        }
         return position.step.load(Ordering::Relaxed).is_multiple_of(every);
     }
     let before = match STEPS.begun_by(function, seq, begins) {
@@ -223,6 +227,23 @@ mod tests {
             full.iter().zip(&both).all(|(four, two)| !four.1 || two.1),
             "a rank with a smaller k observes these steps too"
         );
+        publish(Some(Steps {
+            communicator: world,
+            function,
+            phase: 0,
+            per_step: 1,
+            collectives: 1,
+            by_updates: true,
+        }));
+        let after = |updates: u32| {
+            let (seq, first) = (u64::from(updates), NonZeroU32::new(updates));
+            let layer = observes(LocalRank(3), other, Function::AllGather, seq, first);
+            [layer, observes(LocalRank(3), world, function, seq, first)]
+        };
+        let steps = (1..9).map(after).collect::<Vec<_>>();
+        assert_eq!(steps[3], [true, true], "another group's collective is the first one of its step");
+        // The last collective of a step before one that is observed.
+        assert_eq!(steps[4], [false, true]);
         EVERY.store(1, Ordering::Relaxed);
         publish(None);
     }

@@ -4,6 +4,7 @@
 //! communicators repeat once per layer or once per micro-batch. A collective on one of those belongs to the step that
 //! ends next.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 
 use wire::clock::MonoNanos;
@@ -135,8 +136,8 @@ impl Placer {
     }
 
     /// Chooses the slowest repeating communicator and retains it for as long as it repeats. Of several communicators
-    /// that repeat once per step, all ranks must choose the same: the world, otherwise the one with the lowest number.
-    /// Messages come last, since each pair of ranks has a communicator number of its own.
+    /// that repeat once per step, all ranks must choose alike: the world, otherwise the one with the most bytes per step,
+    /// since the groups of a kind differ in number from rank to rank. Messages come last, since their bytes differ as well.
     fn choose_anchor(&mut self, now: MonoNanos) {
         let repeats = |number: &u64| self.finders.get(number).and_then(StepFinder::step_nanos);
         if self.anchor.as_ref().and_then(repeats).is_some() {
@@ -156,9 +157,10 @@ impl Placer {
         let with_the_step = found.iter().filter(|&&(_, nanos)| nanos as f64 >= ALIKE * longest as f64);
         let is_world = |number: &u64| self.names.get(number) == Some(&Comm(0));
         let has_messages = |number: &u64| self.finders.get(number).is_some_and(StepFinder::has_messages);
+        let bytes = |number: &u64| self.finders.get(number).map_or(0, StepFinder::step_bytes);
         self.anchor = with_the_step
             .map(|&(number, _)| number)
-            .min_by_key(|number| (!is_world(number), has_messages(number), *number));
+            .min_by_key(|number| (!is_world(number), has_messages(number), Reverse(bytes(number)), *number));
         self.longest_nanos = self.longest_nanos.max(longest);
         (self.repeats_since, self.current, self.before) = (None, None, None);
     }
@@ -523,6 +525,25 @@ mod tests {
             spans.extend(settled(&mut placer, at));
         }
         spans
+    }
+
+    #[test]
+    fn ranks_of_different_groups_begin_their_steps_with_the_same_kind_of_group() {
+        // By group: number and bytes. Gradients have more bytes than layers.
+        for groups in [[(7, 100), (9, 8)], [(7, 8), (5, 100)], [(9, 100), (7, 8)]] {
+            let mut placer = Placer::default();
+            for step in 0..80 {
+                let at = step * 100_000;
+                for (number, bytes) in groups {
+                    let started = at + 10 * number as i64;
+                    placer
+                        .ingest(&timed(number, step as u64, bytes, [started, started, started + 5]), |_| {});
+                }
+            }
+            let (gradients, _) =
+                groups.into_iter().find(|(_, bytes)| *bytes == 100).expect("one has gradients");
+            assert_eq!(placer.anchor, Some(gradients), "{groups:?}");
+        }
     }
 
     #[test]

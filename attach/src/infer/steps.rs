@@ -260,6 +260,12 @@ impl StepFinder {
         self.period.as_ref().is_some_and(|period| period.tokens.iter().any(of_messages))
     }
 
+    /// Returns the bytes of a step's collectives, without messages and all-to-alls; 0 until steps are known.
+    #[must_use]
+    pub fn step_bytes(&self) -> u64 {
+        self.period.iter().flat_map(|period| &period.tokens).map(|token| token.bytes).sum()
+    }
+
     /// Returns the collectives of `communicator`, the one that this finder is for, that make up a step; `None` until
     /// steps are known.
     #[must_use]
