@@ -25,7 +25,8 @@ pub fn folder(name: &str) -> PathBuf {
 }
 
 /// Fills a folder once with `fill`. Returns false and prints the reason on standard error if `fill` fails. A folder
-/// that was filled for another `version`, or not completely, is filled again.
+/// that was filled for another `version`, or not completely, is filled again. Of several tests, one fills it and the
+/// others wait.
 ///
 /// # Errors
 /// Returns an error if the folder cannot be created.
@@ -35,6 +36,9 @@ pub fn once(
     version: &str,
     fill: impl FnOnce() -> Result<(), String>,
 ) -> anyhow::Result<bool> {
+    // Released when the file is closed, also by a process that is killed.
+    let lock = lock_of(folder)?;
+    lock.lock()?;
     // This file is written last, so an incomplete folder does not have it.
     let complete = folder.join("installed.txt");
     if fs::read_to_string(&complete).is_ok_and(|installed| installed == version) {
@@ -50,6 +54,14 @@ pub fn once(
     }
     fs::write(complete, version)?;
     Ok(true)
+}
+
+/// Opens the file next to a folder that is locked while the folder is filled.
+fn lock_of(folder: &Path) -> std::io::Result<fs::File> {
+    let mut file = folder.as_os_str().to_owned();
+    file.push(".lock");
+    folder.parent().map_or(Ok(()), fs::create_dir_all)?;
+    fs::File::create(file)
 }
 
 /// Prints that a test is skipped. The line bypasses the test harness, which shows the output of failed tests only.

@@ -117,6 +117,33 @@ fn an_unmodified_ddp_script_is_observed_and_computes_the_same() -> anyhow::Resul
     Ok(())
 }
 
+/// The smallest share of the observed steps that a replay of the records reproduces.
+const REPLAYED: f64 = 0.5;
+
+#[test]
+fn a_mesh_of_process_groups_is_observed_in_full_and_by_samples() -> anyhow::Result<()> {
+    if !torch::is_installed()? {
+        return Ok(());
+    }
+    let torchrun = Torch::newest().program("torchrun").to_string_lossy().into_owned();
+    let job: Vec<String> = [torchrun, "--nproc-per-node=4".into(), script("mesh.py"), "250".into()].into();
+    for (budget, least_steps) in [("100", 150), ("1", 20)] {
+        let data = tempfile::tempdir()?;
+        run(|| {
+            let mut command = attached(data.path(), &job);
+            command.env("PACELINE_OVERHEAD_BUDGET", budget);
+            command
+        })?;
+        let report = report(data.path(), "latest")?;
+        let steps = report["steps"].as_u64().unwrap_or_default();
+        ensure!(steps >= least_steps, "{steps} steps: {report:#}");
+        ensure!(report["overlap_ratio"].as_f64().is_some(), "{:#}", report["overlap_ratio"]);
+        let replayed = report["what_if"]["steps"].as_u64().unwrap_or_default();
+        ensure!(replayed as f64 > REPLAYED * steps as f64, "{replayed} of {steps}: {:#}", report["what_if"]);
+    }
+    Ok(())
+}
+
 #[test]
 fn pauses_are_told_apart_from_the_rest_of_a_step() -> anyhow::Result<()> {
     if !torch::is_installed()? {
