@@ -1,7 +1,8 @@
 //! The cause of a failed run: the rank that failed first, how it ended, and how far it had come.
 //!
-//! When one rank dies, the others fail too, each with an error about a neighbor. The rank to examine is the one that
-//! ended without an end-of-run message; of several, the one with the least progress.
+//! When one rank dies, the others fail too, each with an error about a neighbor, or the launcher ends them. The rank to
+//! examine is the one that ended without an end-of-run message, unless another raised an exception that is not about a
+//! neighbor; of several, the one with the least progress.
 
 use wire::batch::Instrumentation;
 use wire::ids::{Rank, Seq, Step};
@@ -37,11 +38,32 @@ pub enum Ended {
     Well,
 }
 
+/// Words of the exceptions that a rank raises because it lost another one: those of gloo, NCCL and PyTorch's stores.
+const ABOUT_PEERS: [&str; 7] =
+    ["gloo", "NCCL", "torch.distributed.Dist", "by peer", "TCPStore", "Socket", "Timeout"];
+
+impl RankEnd {
+    /// Returns whether the rank raised an exception of its own. The Python package appends exceptions in parentheses.
+    fn raised(&self) -> bool {
+        self.how == Ended::WithAnError
+            && self
+                .reason
+                .split_once(" (")
+                .is_some_and(|(_, exception)| !ABOUT_PEERS.iter().any(|word| exception.contains(word)))
+    }
+
+    /// Returns a number that is smaller for a more likely origin of a failure.
+    fn order(&self) -> (bool, Ended) {
+        // A launcher that sees a rank fail ends the others, which then fall silent.
+        (self.how != Ended::WithoutAWord && !self.raised(), self.how)
+    }
+}
+
 /// Returns the failure of a run with these ranks; `None` if none of them failed.
 #[must_use]
 pub fn failure(ranks: &[RankEnd], instrumentation: Instrumentation) -> Option<Failure> {
     let ended_badly = || ranks.iter().enumerate().filter(|(_, end)| end.how != Ended::Well);
-    let (rank, first) = ended_badly().min_by_key(|(rank, end)| (end.how, end.last_collective, *rank))?;
+    let (rank, first) = ended_badly().min_by_key(|(rank, end)| (end.order(), end.last_collective, *rank))?;
     let others = ended_badly().count() as u32 - 1;
     Some(Failure {
         rank: Rank(rank as u32),
@@ -89,6 +111,17 @@ mod tests {
             "Rank 1 was killed by signal 9; it had finished step 211 and started collective 1,701. 2 other ranks \
              failed with it."
         );
+    }
+
+    #[test]
+    fn an_exception_of_a_rank_explains_those_that_fell_silent_after_it() {
+        let lost = "rank 1 ended with exit code 1 (RuntimeError at train.py:6: [gloo/pair.cc:561] Connection closed)";
+        let own = "rank 1 ended with exit code 1 (torch.OutOfMemoryError at train.py:8: CUDA out of memory)";
+        let named = |reason| {
+            let ranks = [end(Ended::Silent, "", 300, 602), end(Ended::WithAnError, reason, 300, 600)];
+            failure(&ranks, Instrumentation::Reducer).unwrap().rank
+        };
+        assert_eq!([own, lost, "rank 1 ended with exit code 1"].map(named), [Rank(1), Rank(0), Rank(0)]);
     }
 
     #[test]

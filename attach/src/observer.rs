@@ -74,6 +74,8 @@ static THREAD: Mutex<Option<JoinHandle<()>>> = Mutex::new(None);
 static STOP: AtomicBool = AtomicBool::new(false);
 /// The exit code of the process, set when it ends.
 static EXIT_CODE: OnceLock<ExitCode> = OnceLock::new();
+/// The error that ended the job's own code, if it is known.
+static ERROR: OnceLock<String> = OnceLock::new();
 /// New communicators that the observer thread has not read yet.
 static NEW_COMMUNICATORS: Mutex<Vec<(LocalRank, Communicator)>> = Mutex::new(Vec::new());
 /// See [`poll`].
@@ -253,6 +255,11 @@ fn wake() {
     }
 }
 
+/// Records the error that ends the process, for its end-of-run message. The first one counts.
+pub(crate) fn fails_with(error: &str) {
+    let _first = ERROR.set(error.to_owned());
+}
+
 /// Sends the remaining records at process exit, for five seconds at most.
 fn finish(code: ExitCode) {
     let _first = EXIT_CODE.set(code);
@@ -295,7 +302,10 @@ impl Observer {
             rank.record();
         });
         let outcome = |rank: Rank| {
-            let failed = |how: String| format!("rank {rank} {how}");
+            let failed = |how: String| match ERROR.get() {
+                Some(error) => format!("rank {rank} {how} ({error})"),
+                None => format!("rank {rank} {how}"),
+            };
             EXIT_CODE.get().map_or(Ok(()), |code| code.check().map_err(failed))
         };
         // Each rank waits for the server independently.

@@ -26,6 +26,7 @@ def start():
         observe_exits()
         # Registered before all other exit handlers, so that it runs after them.
         atexit.register(stop_waiters)
+        atexit.register(guarded, report_failure)
         after_import(
             {
                 "torch": observe_pauses,
@@ -105,6 +106,13 @@ def observe_quorums(manager):
     from paceline import _torchft
 
     _torchft.observe_quorums(manager)
+
+
+def report_failure():
+    if getattr(sys, "last_value", None) is not None:
+        from paceline import _failure
+
+        _failure.report()
 
 
 def stop_waiters():

@@ -27,6 +27,7 @@ pub struct Functions {
     pub device_ends: extern "C" fn(i64, u8, usize),
     pub device_is_begun: extern "C" fn(i64) -> bool,
     software: unsafe extern "C" fn(*const c_char, *const c_char),
+    fails: unsafe extern "C" fn(*const c_char),
     exits: extern "C" fn(i32),
     observes_gloo: extern "C" fn() -> bool,
     reduces: unsafe extern "C" fn(i64, *const u64, usize),
@@ -50,6 +51,7 @@ impl Functions {
                 device_ends: *library.get(b"paceline_pytorch_device_ends\0")?,
                 device_is_begun: *library.get(b"paceline_pytorch_device_is_begun\0")?,
                 software: *library.get(b"paceline_pytorch_software\0")?,
+                fails: *library.get(b"paceline_pytorch_fails\0")?,
                 exits: *library.get(b"paceline_pytorch_exits\0")?,
                 observes_gloo: *library.get(b"paceline_pytorch_observes_gloo\0")?,
                 reduces: *library.get(b"paceline_pytorch_reduces\0")?,
@@ -120,6 +122,15 @@ impl Agent {
         (self.functions.updated)();
     }
 
+    /// Records the error that is about to end the process.
+    #[allow(unsafe_code)]
+    fn fails(&self, error: &str) -> PyResult<()> {
+        let error = text(error)?;
+        // SAFETY: it is a C string, and the function does not keep it.
+        unsafe { (self.functions.fails)(error.as_ptr()) };
+        Ok(())
+    }
+
     /// Reports that the process is about to end by `os._exit`. Sends the remaining records, for five seconds at most.
     fn exits(&self, python: Python<'_>, status: i32) {
         python.detach(|| (self.functions.exits)(status));
@@ -134,10 +145,13 @@ impl Agent {
     /// Records the version of a Python package, or of Python itself.
     #[allow(unsafe_code)]
     fn software(&self, name: &str, version: &str) -> PyResult<()> {
-        let text = |text: &str| CString::new(text).map_err(|error| PyValueError::new_err(error.to_string()));
         let (name, version) = (text(name)?, text(version)?);
         // SAFETY: both are C strings, and the function does not keep them.
         unsafe { (self.functions.software)(name.as_ptr(), version.as_ptr()) };
         Ok(())
     }
+}
+
+fn text(text: &str) -> PyResult<CString> {
+    CString::new(text).map_err(|error| PyValueError::new_err(error.to_string()))
 }

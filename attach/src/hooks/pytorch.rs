@@ -235,6 +235,22 @@ pub unsafe extern "C" fn paceline_pytorch_software(name: *const c_char, version:
     }
 }
 
+/// Records the error that is about to end the process. Text that is not UTF-8 is ignored.
+///
+/// # Safety
+/// `error` must be a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn paceline_pytorch_fails(error: *const c_char) {
+    if error.is_null() {
+        return;
+    }
+    // SAFETY: the caller guarantees it.
+    let error = unsafe { CStr::from_ptr(error) };
+    if let Ok(error) = error.to_str() {
+        host::guarded(|| observer::fails_with(error));
+    }
+}
+
 /// Reports that the process is about to end with an exit code by `os._exit`, which calls no function of a library.
 #[unsafe(no_mangle)]
 pub extern "C" fn paceline_pytorch_exits(status: i32) {

@@ -24,13 +24,14 @@ macro_rules! modules {
 }
 
 /// The modules of the package.
-const MODULES: [(&str, &str); 21] = modules![
+const MODULES: [(&str, &str); 22] = modules![
     "__init__.py",
     "_agent.py",
     "_buckets.py",
     "_deepspeed.py",
     "_devices.py",
     "_errors.py",
+    "_failure.py",
     "_fsdp.py",
     "_groups.py",
     "_imports.py",

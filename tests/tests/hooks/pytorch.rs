@@ -117,6 +117,22 @@ fn an_unmodified_ddp_script_is_observed_and_computes_the_same() -> anyhow::Resul
     Ok(())
 }
 
+#[test]
+fn a_job_that_fails_is_explained_by_the_exception_of_its_first_failed_rank() -> anyhow::Result<()> {
+    if !torch::is_installed()? {
+        return Ok(());
+    }
+    let data = tempfile::tempdir()?;
+    let output = attached(data.path(), &torchrun(&[&script("fails.py"), "400"])).output()?;
+    ensure!(!output.status.success(), "{output:?}");
+    let failure = report(data.path(), "latest")?["failure"]["sentence"].clone();
+    let failure = failure.as_str().context("no failure")?;
+    let expected = "Rank 1 ended with exit code 1 (torch.OutOfMemoryError at fails.py:14: CUDA out of memory. Tried to allocate \
+         2.00 GiB)";
+    ensure!(failure.starts_with(expected), "{failure}");
+    Ok(())
+}
+
 /// The smallest share of the observed steps that a replay of the records reproduces.
 const REPLAYED: f64 = 0.5;
 

@@ -1,0 +1,31 @@
+"""DDP in which the device of rank 1 has no memory left in some step.
+
+Usage: fails.py STEP
+"""
+
+import sys
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+
+def allocate():
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nSee the documentation.")
+
+
+def main():
+    dist.init_process_group("gloo")
+    model = DistributedDataParallel(torch.nn.Linear(64, 64))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    for step in range(int(sys.argv[1]) + 1):
+        optimizer.zero_grad()
+        model(torch.randn(8, 64)).sum().backward()
+        optimizer.step()
+    if dist.get_rank() == 1:
+        allocate()
+    dist.barrier()
+
+
+if __name__ == "__main__":
+    main()
