@@ -14,11 +14,11 @@ mod verdict;
 pub mod what_if;
 
 pub use collectives::{
-    AlphaBeta, BucketStats, CollectiveCost, Group, GroupStats, LatencyHistogram, OneGroup,
+    AlphaBeta, BucketParameters, BucketStats, CollectiveCost, Group, GroupStats, LatencyHistogram, OneGroup,
 };
 pub use figure::{Figure, Gap, GapKind, Missing};
 pub use report::{
-    BaselineRun, ComputedOn, OwnOverhead, RankBurst, RankClock, RankDevice, RankDrops, RankLedger,
+    BaselineRun, ComputedOn, ModuleLayouts, OwnOverhead, RankBurst, RankClock, RankDevice, RankDrops, RankLedger,
     RankStacks, Report, ScalingEfficiency, Spread,
 };
 pub use run::{
