@@ -31,7 +31,7 @@ pub(super) fn write(out: &mut Writer, layout: &Layout, has_more: bool) {
         out.u8(u8::from(layout.since.is_some()));
         layout.since.into_iter().for_each(|since| out.varint(since));
         out.u8(u8::from(layout.unused.is_some()));
-        for unused in &layout.unused {
+        if let Some(unused) = &layout.unused {
             out.varint(unused.len() as u64);
             unused.iter().for_each(|&at| out.varint(u64::from(at)));
         }
