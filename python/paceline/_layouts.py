@@ -115,8 +115,8 @@ def report_settings(module):
     """Reports the settings of a module as attributes of the rank. Several modules may differ."""
     told = module._get_ddp_logging_data()
     settings = {
-        "bucket_cap_mb": "%g" % (module.bucket_bytes_cap / 2**20),
-        "first_bucket_cap_mb": "%g" % (first_limit(module) / 2**20),
+        "bucket_cap_mb": mebibytes(module.bucket_bytes_cap),
+        "first_bucket_cap_mb": mebibytes(first_limit(module)),
         "gradient_as_bucket_view": yes_or_no(told["gradient_as_bucket_view"]),
         "find_unused_parameters": yes_or_no(told["find_unused_parameters"]),
         "static_graph": yes_or_no(module.static_graph),
@@ -135,6 +135,11 @@ def hook_of(module):
     for hook, _ in module._comm_hooks:
         return getattr(hook, "__qualname__", None) or type(hook).__name__
     return None
+
+
+def mebibytes(count):
+    # DDP rounds its limits to whole bytes.
+    return "%g" % round(count / 2**20, 3)
 
 
 def yes_or_no(value):
