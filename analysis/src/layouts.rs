@@ -20,7 +20,8 @@ pub(crate) fn name(buckets: &mut [BucketStats], layouts: &[impl AsRef<Layout>]) 
     for of_module in layouts.chunk_by(|a, b| a.module == b.module) {
         // The newest layout that the steps of the report have.
         let found = of_module.iter().rev().find_map(|&layout| Some((layout, places_of(buckets, layout)?)));
-        places.extend(found.into_iter().flat_map(|(layout, all)| all.into_iter().map(move |at| (at, layout))));
+        places
+            .extend(found.into_iter().flat_map(|(layout, all)| all.into_iter().map(move |at| (at, layout))));
     }
     for (at, layout) in &places {
         let overlaps = |(other, _): &&(Range<usize>, &Layout)| other.start < at.end && at.start < other.end;
@@ -49,13 +50,13 @@ fn places_of(buckets: &[BucketStats], layout: &Layout) -> Option<Vec<Range<usize
     let length = layout.buckets.len();
     let is_layout = |at: &Range<usize>| {
         let found = &buckets[at.clone()];
-        let follow = |two: &[BucketStats]| {
-            two[0].group == two[1].group && two[0].bucket.0 + 1 == two[1].bucket.0
-        };
+        let follow =
+            |two: &[BucketStats]| two[0].group == two[1].group && two[0].bucket.0 + 1 == two[1].bucket.0;
         found.windows(2).all(follow)
-            && found.iter().zip(&layout.buckets).all(|(stats, bucket)| {
-                stats.function == Function::AllReduce && stats.bytes == bucket.bytes
-            })
+            && found
+                .iter()
+                .zip(&layout.buckets)
+                .all(|(stats, bucket)| stats.function == Function::AllReduce && stats.bytes == bucket.bytes)
     };
     let last = buckets.len().checked_sub(length).filter(|_| length > 0)?;
     let places: Vec<Range<usize>> = (0..=last).map(|at| at..at + length).filter(is_layout).collect();

@@ -23,7 +23,9 @@ use crate::hosts::{self, Hosts, RankHost};
 use crate::loss::StepCosts;
 use crate::step::{CollectiveAnalysis, RankAnalysis, StepAnalysis};
 use crate::verdict::{Findings, Setting};
-use crate::{bursts, comm_model, groups, in_code, latency, layouts, loss, overhead, stats, verdict, what_if, wording};
+use crate::{
+    bursts, comm_model, groups, in_code, latency, layouts, loss, overhead, stats, verdict, what_if, wording,
+};
 use timing::clocks::ClockFit;
 
 /// The number of warm-up steps, which are stored but not counted. They warm caches up and run on the first bucket

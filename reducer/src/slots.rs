@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use wire::layout::{Layout, LayoutBucket};
 use wire::ids::{Bucket, Comm, Step};
+use wire::layout::{Layout, LayoutBucket};
 
 use crate::bucketing::{ELEMENT_BYTES, ParamPlace, places};
 use crate::error::CommError;

@@ -25,9 +25,7 @@ mod table;
 use std::collections::BTreeMap;
 
 use crate::attributes::{Attributes, MAX_ATTRIBUTES};
-use crate::batch::{
-    Batch, Bye, Drop, DropReason, Hello, Instrumentation, MAX_RANKS, Note,
-};
+use crate::batch::{Batch, Bye, Drop, DropReason, Hello, Instrumentation, MAX_RANKS, Note};
 #[cfg(feature = "compress")]
 use crate::batch::{MAX_PLAIN_BYTES, MAX_WIRE_BYTES, WIRE_VERSION};
 use crate::burst::{Activity, Burst, BurstOutcome, KernelTime, MAX_KERNELS};

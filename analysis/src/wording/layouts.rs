@@ -31,7 +31,10 @@ pub fn unused(module: &ModuleLayouts) -> Option<String> {
     let newest = module.layouts.last()?;
     let names: Vec<&str> = newest.unused_names().collect();
     let named = first_of(&names)?;
-    Some(format!("{}: without a gradient on rank 0 in the last pass that was looked at: {named}.", name(module)))
+    Some(format!(
+        "{}: without a gradient on rank 0 in the last pass that was looked at: {named}.",
+        name(module)
+    ))
 }
 
 /// Says which ranks have other parameters in a bucket than rank 0. `ranks` must not be empty.

@@ -62,8 +62,7 @@ mod tests {
     use super::*;
 
     fn layout(module: u32, generation: u32, parameter: &str) -> Layout {
-        let bucket =
-            wire::layout::LayoutBucket { parameters: vec![parameter.into()], ..Default::default() };
+        let bucket = wire::layout::LayoutBucket { parameters: vec![parameter.into()], ..Default::default() };
         Layout { module, generation, buckets: vec![bucket], ..Layout::default() }.bounded().unwrap()
     }
 

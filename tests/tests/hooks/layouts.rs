@@ -59,7 +59,10 @@ fn rebuilt(torch: &Torch) -> anyhow::Result<()> {
     ensure!(json!(list(&first["buckets"], "parameters")) == json!([told["names"]]), "{first:#}\n{told:#}");
     ensure!(second["since"] == 1 && second["generation"] == 1, "{second:#}");
     let parameters = json!(list(&second["buckets"], "parameters"));
-    ensure!(parameters == told["rebuilt"] && list(&second["buckets"], "parameters").len() > 1, "{second:#}\n{told:#}");
+    ensure!(
+        parameters == told["rebuilt"] && list(&second["buckets"], "parameters").len() > 1,
+        "{second:#}\n{told:#}"
+    );
     let elements: u64 = list(&second["buckets"], "elements")
         .iter()
         .flat_map(|of| of.as_array().into_iter().flatten())
@@ -67,7 +70,8 @@ fn rebuilt(torch: &Torch) -> anyhow::Result<()> {
         .sum();
     ensure!(elements == 3 * (300 * 300 + 300) + 2 * 300 + 3_010, "{second:#}");
     // Each of the module's buckets is named in the report, and no other collective.
-    let named: Vec<&Value> = list(&report["buckets"], "parameters").into_iter().filter(|of| !of.is_null()).collect();
+    let named: Vec<&Value> =
+        list(&report["buckets"], "parameters").into_iter().filter(|of| !of.is_null()).collect();
     let first_names: Vec<&Value> = named.iter().map(|of| &of["first"][0]).collect();
     let expected: Vec<&Value> = told["rebuilt"].as_array().into_iter().flatten().map(|of| &of[0]).collect();
     ensure!(first_names == expected, "{:#}\n{told:#}", report["buckets"]);

@@ -149,7 +149,11 @@ fn a_selected_bucket_lists_its_parameters() -> anyhow::Result<()> {
     says(browser, "parameters-words", "^12 parameters of float32, from block1.weight to block1.11.bias.$")?;
     says(browser, "parameters-table", "block1.weight\\s+1\\s+[0-9,]+\\s+[0-9.]+ [KM]i?B\\s+5[0-9.]* %")?;
     says(browser, "layouts", "Net: 1 bucket at first; [0-9]+ buckets since step 1 .rebuilt..")?;
-    says(browser, "layouts", "without a gradient on rank 0 in the last pass that was looked at: block[0-9]+.11.bias")?;
+    says(
+        browser,
+        "layouts",
+        "without a gradient on rank 0 in the last pass that was looked at: block[0-9]+.11.bias",
+    )?;
     says(browser, "layouts", "rank 3 has other parameters in a bucket than rank 0")?;
     says(browser, "buckets-table", "block1.weight … .12 parameters.")?;
     page.open(&run, BUCKETS, "?bucket=0")?;

@@ -218,7 +218,8 @@ fn layout() -> Layout {
     };
     let buckets = vec![bucket(0, &[("fc.weight", 640), ("fc.bias", 10)]), bucket(1, &[("conv.weight", 27)])];
     let (module, class) = (1, "Net".to_owned());
-    let layout = Layout { buckets, module, class, since: Some(1), unused: Some(vec![0, 2]), ..Layout::default() };
+    let layout =
+        Layout { buckets, module, class, since: Some(1), unused: Some(vec![0, 2]), ..Layout::default() };
     layout.bounded().unwrap()
 }
 

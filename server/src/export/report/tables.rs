@@ -32,7 +32,11 @@ pub(super) fn what_if(report: &Report) -> Option<Section> {
     fixes.sort_by(|a, b| b.share.total_cmp(&a.share));
     fixes.truncate(MAX_FIXES);
     let row = |saving: &&Saving| {
-        vec![name(report, saving.fix).into(), nanos(saving.nanos_per_step).into(), percent(saving.share).into()]
+        vec![
+            name(report, saving.fix).into(),
+            nanos(saving.nanos_per_step).into(),
+            percent(saving.share).into(),
+        ]
     };
     let rows = fixes.iter().map(row).collect();
     let table = Table { head: head(&["fix", "saves/step", "of the step"]), rows, ..Table::default() };

@@ -8,9 +8,9 @@ use wire::event::{EventKind, Function};
 use wire::ids::{Bucket, Rank, RunId};
 use wire::views::what_if::{EfficiencyKind, Fix, Loss, LossLedger, Phase, Saving, WhatIf};
 use wire::views::{
-    AlphaBeta, BucketParameters, BucketStats, Cause, CollectiveCost, ComputedOn, Culprit, Figure, Group, GroupStats, Hang,
-    LatencyHistogram, Missing, OneGroup, OwnOverhead, PastFault, Persistence, RankClock, RankDrops,
-    RankLedger, RunState, ScalingEfficiency, Spread, VerdictState,
+    AlphaBeta, BucketParameters, BucketStats, Cause, CollectiveCost, ComputedOn, Culprit, Figure, Group,
+    GroupStats, Hang, LatencyHistogram, Missing, OneGroup, OwnOverhead, PastFault, Persistence, RankClock,
+    RankDrops, RankLedger, RunState, ScalingEfficiency, Spread, VerdictState,
 };
 
 use super::*;
@@ -57,7 +57,8 @@ fn bucket(bucket: u32, bytes: u64) -> BucketStats {
 
 /// Bucket 0 has two parameters, bucket 1 has twelve.
 fn parameters(bucket: u32) -> BucketParameters {
-    let (first, count) = if bucket == 0 { (["fc.weight", "fc.bias"], 2) } else { (["c2.bias", "c1.bias"], 12) };
+    let (first, count) =
+        if bucket == 0 { (["fc.weight", "fc.bias"], 2) } else { (["c2.bias", "c1.bias"], 12) };
     let first = first.map(str::to_owned).into();
     BucketParameters { module: 0, generation: 1, bucket, first, count }
 }

@@ -16,7 +16,8 @@ impl Run {
 
     /// Returns the ranks that have other parameters in a bucket of one of these layouts of rank 0.
     pub(super) fn other_layouts(&self, of_rank_0: &[Arc<Layout>]) -> Vec<Rank> {
-        let ranks = self.ranks.iter().filter(|(_, state)| of_rank_0.iter().any(|one| state.layouts.differs(one)));
+        let ranks =
+            self.ranks.iter().filter(|(_, state)| of_rank_0.iter().any(|one| state.layouts.differs(one)));
         ranks.map(|(rank, _)| Rank(rank as u32)).collect()
     }
 

@@ -1,4 +1,4 @@
-"""A DDP job with buffers, several buckets and, on request, unused parameters. It prints what PyTorch itself tells of its buckets."""
+"""A DDP job with buffers, several buckets and, on request, unused parameters. It prints what PyTorch itself says about its buckets."""
 
 import json
 import sys

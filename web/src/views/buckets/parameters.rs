@@ -93,15 +93,19 @@ fn Panel(
     bucket: Memo<Option<LayoutBucket>>,
 ) -> impl IntoView {
     let title = Signal::derive(move || {
-        number.get().map_or_else(|| "Parameters of buckets".into(), |number| format!("Parameters of bucket {number}"))
+        number
+            .get()
+            .map_or_else(|| "Parameters of buckets".into(), |number| format!("Parameters of bucket {number}"))
     });
     let words = move || {
         let is_without = modules.with(|modules| modules.as_ref().is_some_and(Vec::is_empty));
         match (bucket.get(), number.get()) {
             (Some(bucket), _) => summary(&bucket),
-            _ if is_without => "This job's buckets have no recorded parameters: they are recorded of modules in PyTorch's \
+            _ if is_without => {
+                "This job's buckets have no recorded parameters: they are recorded of modules in PyTorch's \
                 DistributedDataParallel and of jobs with Paceline's own reducer."
-                .into(),
+                    .into()
+            }
             (None, Some(_)) => "This collective reduces no bucket of a module whose layout is known.".into(),
             (None, None) => "Select a bucket to see its parameters.".into(),
         }

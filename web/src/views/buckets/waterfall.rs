@@ -245,11 +245,7 @@ fn arrow(selection: StepSelection, key: &str) -> bool {
 }
 
 /// Describes a slice. `label` returns the label of a bucket's parameters, if they are known.
-fn describe(
-    waterfall: &Waterfall,
-    at: usize,
-    label: impl Fn(Bucket) -> Option<String>,
-) -> Option<AnyView> {
+fn describe(waterfall: &Waterfall, at: usize, label: impl Fn(Bucket) -> Option<String>) -> Option<AnyView> {
     let kind = SliceKind::ALL[usize::from(*waterfall.slice_kind.get(at)?)];
     let rank = waterfall.rank[waterfall.slice_row[at] as usize];
     let (begin, end) = (waterfall.slice_begin[at], waterfall.slice_end[at]);
