@@ -48,9 +48,11 @@ use asked::Asked;
 use newest::Newest;
 use sampling::Sampling;
 use wire::attributes::Attributes;
-use wire::batch::{Bye, Layout, Note};
+use wire::batch::{Bye, Note};
 use wire::burst::Burst;
 use wire::device::DeviceSample;
+use wire::ids::Rank;
+use wire::layout::Layout;
 use wire::request::RecordingRequest;
 use wire::stacks::Stacks;
 
@@ -81,6 +83,7 @@ struct Active {
     drain: Option<JoinHandle<()>>,
     stop: std::sync::Arc<drain::Stop>,
     sampling: Sampling,
+    rank: Rank,
 }
 
 impl Agent {
@@ -110,6 +113,7 @@ impl Agent {
     #[must_use]
     pub fn start(config: Config) -> Self {
         let sampling = Sampling::new(config.shadow_every);
+        let rank = config.rank;
         let rings = drain::RingRegistry::default();
         let stop = std::sync::Arc::new(drain::Stop::default());
         let (notes, note_queue) = mpsc::sync_channel(NOTE_QUEUE);
@@ -125,7 +129,8 @@ impl Agent {
         );
         match std::thread::Builder::new().name("paceline-drain".into()).spawn(move || drain.run()) {
             Ok(handle) => {
-                let active = Active { rings, notes, asked, newest, drain: Some(handle), stop, sampling };
+                let drain = Some(handle);
+                let active = Active { rings, notes, asked, newest, drain, stop, sampling, rank };
                 Self { active: Some(active) }
             }
             Err(error) => {
@@ -176,6 +181,7 @@ impl Agent {
             queue: active.map(|active| active.notes.clone()),
             asked: active.map(|active| active.asked.clone()).unwrap_or_default(),
             newest: active.map(|active| active.newest.clone()).unwrap_or_default(),
+            rank: active.map(|active| active.rank).unwrap_or_default(),
         }
     }
 
@@ -217,15 +223,17 @@ pub struct Notes {
     queue: Option<mpsc::SyncSender<Note>>,
     asked: Asked,
     newest: Newest,
+    rank: Rank,
 }
 
 impl Notes {
-    /// Sends the layout of parameters in buckets.
+    /// Sends the layout of parameters in buckets. Ranks other than 0 send its digest alone, because it should be the same
+    /// on all. A layout that is too large ([`Layout::bounded`]) is not sent.
     pub fn layout(&self, layout: Layout) {
-        if let Some(queue) = &self.queue {
-            // The queue is full only after 64 layouts within one tick. The next layout has the same content.
-            let _lost_when_full = queue.try_send(Note::Layout(layout));
-        }
+        let (Some(queue), Some(layout)) = (&self.queue, layout.bounded()) else { return };
+        let layout = if self.rank == Rank(0) { layout } else { layout.digest_alone() };
+        // The queue is full only while the server is unreachable, from the start of the process on.
+        let _lost_when_full = queue.try_send(Note::Layout(layout));
     }
 
     /// Sends the versions of software components of this rank by name: `nccl` is `2.28.9`. The agent itself sends the

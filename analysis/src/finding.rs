@@ -5,7 +5,7 @@ use wire::event::SpanKind;
 use wire::ids::{Rank, Seq, Step};
 use wire::live::Part;
 use wire::views::what_if::Phase;
-use wire::views::{ChangePoint, Verdict};
+use wire::views::{BucketParameters, ChangePoint, Verdict};
 
 use crate::stacks::Place;
 
@@ -147,8 +147,8 @@ pub(crate) enum Evidence {
     Began(ChangePoint),
     /// The exposed transfer, averaged over ranks.
     ExposedTransfer { nanos: f64 },
-    /// The last bucket ends this long after the last backward compute.
-    Tail { nanos: f64 },
+    /// The last bucket, with its parameters if they are known, ends this long after the last backward compute.
+    Tail { nanos: f64, last: Option<BucketParameters> },
     /// A time of all ranks rose at a step.
     Rose { what: Risen, onset: ChangePoint },
     /// The saving if every rank were like the mean.

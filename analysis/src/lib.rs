@@ -25,6 +25,7 @@ pub mod hosts;
 mod in_code;
 mod join;
 pub mod latency;
+mod layouts;
 pub mod loss;
 pub mod overhead;
 pub mod plan;

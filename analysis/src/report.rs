@@ -10,6 +10,7 @@ use wire::burst::Activity;
 use wire::clock::ServerNanos;
 use wire::event::Function;
 use wire::ids::{Bucket, Rank, RunId};
+use wire::layout::Layout;
 use wire::stacks::Stacks;
 use wire::views::{
     AttributeRanks, BucketStats, ComputedOn, Failure, Figure, Gap, GapKind, Group, Hang, HostRanks, Missing,
@@ -22,7 +23,9 @@ use crate::hosts::{self, Hosts, RankHost};
 use crate::loss::StepCosts;
 use crate::step::{CollectiveAnalysis, RankAnalysis, StepAnalysis};
 use crate::verdict::{Findings, Setting};
-use crate::{bursts, comm_model, groups, in_code, latency, loss, overhead, stats, verdict, what_if, wording};
+use crate::{
+    bursts, comm_model, groups, in_code, latency, layouts, loss, overhead, stats, verdict, what_if, wording,
+};
 use timing::clocks::ClockFit;
 
 /// The number of warm-up steps, which are stored but not counted. They warm caches up and run on the first bucket
@@ -66,6 +69,10 @@ pub struct RunFacts {
     pub bursts: Vec<Option<Activity>>,
     /// The newest stacks of each rank's threads.
     pub stacks: Vec<Option<Arc<Stacks>>>,
+    /// The layouts of rank 0's buckets, by module, the oldest first.
+    pub layouts: Vec<Arc<Layout>>,
+    /// The ranks that have other parameters in a bucket than rank 0.
+    pub other_layouts: Vec<Rank>,
     /// The share of the time, 0 to 1, below which an effect is a note instead of a verdict.
     pub notable_share: f64,
     /// The steps whose records cannot be shown, in ascending order. None of them becomes the example of a verdict.
@@ -165,10 +172,11 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         costs.map(|costs| loss::implied(&costs))
     };
     let efficiency = || implied_efficiency(&observed, period_nanos);
-    let buckets = reasons.list(|| bucket_stats(facts, &observed));
+    let mut buckets = reasons.list(|| bucket_stats(facts, &observed));
+    layouts::name(&mut buckets, &facts.layouts);
     let comm_model = comm_model::fit(&model_points(&buckets));
     let Findings { verdicts, notes } =
-        if reasons.only_enqueued { Findings::default() } else { findings(facts, &observed) };
+        if reasons.only_enqueued { Findings::default() } else { findings(facts, &observed, &buckets) };
     let gaps = gaps(facts, &ledger, &reasons, left_out, observed.len());
     let written = |findings: Vec<Finding>| findings.into_iter().map(wording::verdict).collect();
     Report {
@@ -236,7 +244,9 @@ fn gaps(
     let buckets = reasons
         .only_enqueued
         .then(|| Gap { kind: GapKind::Buckets, sentence: Missing::OnlyEnqueued.to_string() });
-    [steps, phases, buckets].into_iter().flatten().collect()
+    let parameters = (!facts.other_layouts.is_empty())
+        .then(|| Gap { kind: GapKind::Parameters, sentence: wording::layouts::differ(&facts.other_layouts) });
+    [steps, phases, buckets, parameters].into_iter().flatten().collect()
 }
 
 /// Measures the cost of recording from all complete steps past the warm-up, shadow steps included.
@@ -370,6 +380,7 @@ fn bucket_stats(facts: &RunFacts, steps: &[&StepAnalysis]) -> Vec<BucketStats> {
             hidden_ratio: (duration > 0).then(|| hidden as f64 / duration as f64),
             algbw,
             busbw: algbw.zip(function.bus_factor(ranks)).map(|(algbw, factor)| algbw * factor),
+            parameters: None,
         })
     };
     by_bucket.into_iter().filter_map(stats_of).collect()
@@ -390,7 +401,7 @@ fn computed_on(facts: &RunFacts) -> ComputedOn {
     if has_device { ComputedOn::Gpu } else { ComputedOn::Cpu }
 }
 
-fn findings(facts: &RunFacts, observed: &[&StepAnalysis]) -> Findings {
+fn findings(facts: &RunFacts, observed: &[&StepAnalysis], buckets: &[BucketStats]) -> Findings {
     let setting = Setting {
         computed_on: computed_on(facts),
         notable_share: facts.notable_share,
@@ -405,6 +416,7 @@ fn findings(facts: &RunFacts, observed: &[&StepAnalysis]) -> Findings {
         }
         bursts::explain(finding, &facts.bursts);
         in_code::explain(finding, &facts.stacks);
+        layouts::explain(finding, buckets);
     }
     found
 }
@@ -451,6 +463,8 @@ pub(crate) mod tests {
             hosts: Vec::new(),
             bursts: Vec::new(),
             stacks: Vec::new(),
+            layouts: Vec::new(),
+            other_layouts: Vec::new(),
             notable_share: verdict::NOTABLE_SHARE,
             hidden_steps: Vec::new(),
         }

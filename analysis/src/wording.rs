@@ -11,6 +11,7 @@ mod evidence;
 mod failure;
 pub mod groups;
 mod hang;
+pub mod layouts;
 mod scaling;
 mod sentence;
 

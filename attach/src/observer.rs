@@ -301,6 +301,7 @@ impl Observer {
             rank.settle();
             rank.record();
         });
+        while self.ranks.first().and_then(Observed::send_layout).is_some() {}
         let outcome = |rank: Rank| {
             let failed = |how: String| match ERROR.get() {
                 Some(error) => format!("rank {rank} {how} ({error})"),
@@ -350,6 +351,8 @@ impl Observer {
             local_ranks::complain();
         }
         self.ranks.iter_mut().for_each(Observed::record);
+        // The layouts are those of the process, whose ranks train the same model.
+        self.ranks.first().and_then(Observed::send_layout);
     }
 
     /// Passes new communicators to their ranks.

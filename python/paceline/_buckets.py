@@ -125,17 +125,30 @@ def assigned(module, sizes):
     if len(sizes) == 1:
         return [list(range(len(parameters)))]
     distributed = sys.modules["torch.distributed"]
-    limits = [distributed._DEFAULT_FIRST_BUCKET_BYTES, module.bucket_bytes_cap]
-    found = distributed._compute_bucket_assignment_by_size(parameters, limits)[0][::-1]
+    found = distributed._compute_bucket_assignment_by_size(parameters, limits(module))[0][::-1]
     own_sizes = [sum(parameters[at].numel() * parameters[at].element_size() for at in bucket) for bucket in found]
     return found if own_sizes == sizes else []
 
 
+def limits(module):
+    """Returns the limits of the sizes of the first buckets, in bytes. The last one holds for all further buckets."""
+    if module.static_graph or not module.find_unused_parameters:
+        return [sys.maxsize]
+    listed = getattr(module, "bucket_bytes_cap_list", None)
+    return list(listed) if listed else [first_limit(module), module.bucket_bytes_cap]
+
+
+def first_limit(module):
+    """Returns the limit of the size of the first bucket, in bytes. The default does not hold for a limit that the job sets."""
+    is_default = getattr(module, "bucket_bytes_cap_default", True)
+    return sys.modules["torch.distributed"]._DEFAULT_FIRST_BUCKET_BYTES if is_default else module.bucket_bytes_cap
+
+
 def reduced(module):
-    """Returns the parameters that the reducer reduces, in its order, each once."""
+    """Returns the parameters that the reducer reduces, in its order, each once, with their names in the wrapped module."""
     found = {}
     for prefix, part in module.module.named_modules():
         for name, parameter in part.named_parameters(recurse=False):
             if parameter.requires_grad and "%s.%s" % (prefix, name) not in module.parameters_to_ignore:
-                found[parameter] = None
+                found.setdefault(parameter, "%s.%s" % (prefix, name) if prefix else name)
     return found

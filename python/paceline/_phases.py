@@ -9,6 +9,7 @@ from paceline._agent import agent
 from paceline._buckets import Buckets
 from paceline._devices import device_of, phase_on
 from paceline._errors import guarded, harmless
+from paceline._layouts import layouts_of
 from paceline._modes import is_compiling, trains
 from paceline._native import Phase
 from paceline._pauses import Evaluation
@@ -143,6 +144,7 @@ class Passes:
             interrupt(self.forward, self.backward, self.loss)
         # Of a device, NCCL reports the buckets.
         self.buckets = Buckets(module) if self.device.type == "cpu" else None
+        self.layouts = guarded(layouts_of, module)
         # Not prepended: the module itself synchronizes buffers before its own forward pass.
         module.register_forward_pre_hook(harmless(self.forward_begins))
         module.register_forward_hook(harmless(self.forward_ends))
@@ -157,6 +159,8 @@ class Passes:
         self.forward.end()
         if self.buckets:
             self.buckets.forward_ended(module)
+        if self.layouts:
+            guarded(self.layouts.forward_ended, module)
         self.begin_loss(output)
 
     def begin_loss(self, output):

@@ -28,6 +28,8 @@ pub struct Functions {
     pub device_is_begun: extern "C" fn(i64) -> bool,
     software: unsafe extern "C" fn(*const c_char, *const c_char),
     fails: unsafe extern "C" fn(*const c_char),
+    layout: unsafe extern "C" fn(*const c_char),
+    updates: extern "C" fn() -> u64,
     exits: extern "C" fn(i32),
     observes_gloo: extern "C" fn() -> bool,
     reduces: unsafe extern "C" fn(i64, *const u64, usize),
@@ -52,6 +54,8 @@ impl Functions {
                 device_is_begun: *library.get(b"paceline_pytorch_device_is_begun\0")?,
                 software: *library.get(b"paceline_pytorch_software\0")?,
                 fails: *library.get(b"paceline_pytorch_fails\0")?,
+                layout: *library.get(b"paceline_pytorch_layout\0")?,
+                updates: *library.get(b"paceline_pytorch_updates\0")?,
                 exits: *library.get(b"paceline_pytorch_exits\0")?,
                 observes_gloo: *library.get(b"paceline_pytorch_observes_gloo\0")?,
                 reduces: *library.get(b"paceline_pytorch_reduces\0")?,
@@ -125,7 +129,7 @@ impl Agent {
     /// Records the error that is about to end the process.
     #[allow(unsafe_code)]
     fn fails(&self, error: &str) -> PyResult<()> {
-        let error = text(error)?;
+        let error = c_string(error)?;
         // SAFETY: it is a C string, and the function does not keep it.
         unsafe { (self.functions.fails)(error.as_ptr()) };
         Ok(())
@@ -145,13 +149,27 @@ impl Agent {
     /// Records the version of a Python package, or of Python itself.
     #[allow(unsafe_code)]
     fn software(&self, name: &str, version: &str) -> PyResult<()> {
-        let (name, version) = (text(name)?, text(version)?);
+        let (name, version) = (c_string(name)?, c_string(version)?);
         // SAFETY: both are C strings, and the function does not keep them.
         unsafe { (self.functions.software)(name.as_ptr(), version.as_ptr()) };
         Ok(())
     }
+
+    /// Records the layout of a DDP module's buckets, as JSON. See `wire/src/layout.rs` for its fields.
+    #[allow(unsafe_code)]
+    fn layout(&self, json: &str) -> PyResult<()> {
+        let json = c_string(json)?;
+        // SAFETY: it is a C string, and the function does not keep it.
+        unsafe { (self.functions.layout)(json.as_ptr()) };
+        Ok(())
+    }
+
+    /// Returns how many updates of optimizers were recorded.
+    fn updates(&self) -> u64 {
+        (self.functions.updates)()
+    }
 }
 
-fn text(text: &str) -> PyResult<CString> {
+fn c_string(text: &str) -> PyResult<CString> {
     CString::new(text).map_err(|error| PyValueError::new_err(error.to_string()))
 }

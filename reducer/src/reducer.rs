@@ -176,7 +176,7 @@ impl<M: Memory> Reducer<M> {
         // The backward pass visits parameters in reverse order.
         let declared: Vec<ParamId> = (0..count as u32).map(ParamId).rev().collect();
         let slots = lay_out(&declared, &parameters, options, &mut memory)?;
-        instruments.notes.layout(slots.describe(0, &parameters));
+        instruments.notes.layout(slots.describe(0, None, &parameters));
         Ok(Self {
             worker: Worker::start(backend, instruments.communication, count)?,
             ids,
@@ -245,8 +245,8 @@ impl<M: Memory> Reducer<M> {
 
     /// Returns the current layout of parameters in buckets.
     #[must_use]
-    pub fn layout(&self) -> wire::batch::Layout {
-        self.slots.describe(u32::from(self.rebuilt), &self.parameters)
+    pub fn layout(&self) -> wire::layout::Layout {
+        self.slots.describe(u32::from(self.rebuilt), None, &self.parameters)
     }
 
     /// Begins a step of one micro-batch.

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use wire::batch::{Layout, LayoutBucket};
-use wire::ids::{Bucket, Comm};
+use wire::ids::{Bucket, Comm, Step};
+use wire::layout::{Layout, LayoutBucket};
 
 use crate::bucketing::{ELEMENT_BYTES, ParamPlace, places};
 use crate::error::CommError;
@@ -102,13 +102,17 @@ impl<M: Memory> Slots<M> {
         }
     }
 
-    pub(crate) fn describe(&self, generation: u32, parameters: &[Parameter]) -> Layout {
+    /// Describes the layout, which holds from the step `since` on.
+    pub(crate) fn describe(&self, generation: u32, since: Option<Step>, parameters: &[Parameter]) -> Layout {
         let name = |id: &ParamId| parameters[id.0 as usize].name.clone();
         let bucket = |(index, slot): (u32, &Slot<M>)| LayoutBucket {
             bucket: Bucket(index),
             bytes: slot.bytes(),
             parameters: slot.parameters.iter().map(name).collect(),
+            elements: slot.parameters.iter().map(|id| self.elements(*id) as u64).collect(),
+            dtype: "float32".into(),
         };
-        Layout { comm: COMM, generation, buckets: (0..).zip(&self.buckets).map(bucket).collect() }
+        let buckets = (0..).zip(&self.buckets).map(bucket).collect();
+        Layout { comm: COMM, generation, buckets, since: since.map(|step| step.0), ..Layout::default() }
     }
 }

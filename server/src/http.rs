@@ -11,6 +11,7 @@ pub mod error;
 pub mod export;
 pub mod guard;
 pub mod ingest;
+mod layouts;
 pub mod live;
 pub mod recording;
 mod report;
@@ -93,6 +94,7 @@ pub fn router(app: App) -> Router {
         .routes(routes!(devices::devices))
         .routes(routes!(devices::ask, devices::bursts))
         .routes(routes!(stacks::ask, stacks::stacks))
+        .routes(routes!(layouts::layouts))
         .routes(routes!(scaling::scaling))
         .routes(routes!(compare::comparison))
         .routes(routes!(export::export))

@@ -10,6 +10,7 @@ pub mod devices;
 mod faults;
 pub mod hub;
 pub mod incoming;
+pub mod layouts;
 pub mod lives;
 pub mod not_shown;
 pub mod older;

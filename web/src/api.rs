@@ -7,7 +7,7 @@ use wire::live::{StepColumns, StepRanks, Waterfall, view};
 use wire::request::RecordingRequest;
 use wire::views::comparison::Comparison;
 use wire::views::scaling::Scaling;
-use wire::views::{ApiError, RankBurst, RankDevice, RankStacks, Report, RunSummary};
+use wire::views::{ApiError, ModuleLayouts, RankBurst, RankDevice, RankStacks, Report, RunSummary};
 
 /// Fetches the waterfall of one step; of the newest if `step` is `None`.
 pub async fn waterfall(run: &str, step: Option<u64>) -> Result<Waterfall, String> {
@@ -143,6 +143,11 @@ async fn get(url: &str) -> Result<Vec<u8>, String> {
 /// Fetches the newest stacks of each rank.
 pub async fn stacks(run: &str) -> Result<Vec<RankStacks>, String> {
     json(Request::get(&format!("/api/v1/runs/{run}/stacks")).send().await).await
+}
+
+/// Fetches the layouts of each module's buckets.
+pub async fn layouts(run: &str) -> Result<Vec<ModuleLayouts>, String> {
+    json(Request::get(&format!("/api/v1/runs/{run}/layouts")).send().await).await
 }
 
 /// Asks a rank for its stacks.

@@ -31,6 +31,8 @@ pub fn empty_report() -> Report {
         attributes: Vec::new(),
         bursts: Vec::new(),
         stacks: Vec::new(),
+        layouts: Vec::new(),
+        other_layouts: Vec::new(),
         notable_share: 0.05,
         hidden_steps: Vec::new(),
     };

@@ -12,6 +12,7 @@
 //! | 6 | [`Note::Attributes`], which every agent sends at its start |
 //! | 7 | [`Note::Stacks`], which a rank sends only when it is asked for them |
 //! | 8 | The span kinds of [`SpanKind::PAUSES`]. A batch without them is written as before |
+//! | 9 | More in [`Note::Layout`]. A layout without it is written as before |
 
 use serde::{Deserialize, Serialize};
 
@@ -21,11 +22,12 @@ use crate::clock::{ClockAnchor, Probe};
 use crate::device::{DeviceFigure, DeviceSample};
 use crate::event::{Event, EventKind, SpanKind};
 use crate::host::{HostFigure, HostSample};
-use crate::ids::{BatchSeq, Bucket, Comm, Incarnation, Rank, RunId};
+use crate::ids::{BatchSeq, Incarnation, Rank, RunId};
+use crate::layout::Layout;
 use crate::stacks::Stacks;
 
 /// The newest version that this crate writes and reads.
-pub const WIRE_VERSION: u16 = 8;
+pub const WIRE_VERSION: u16 = 9;
 
 /// The largest number of records in one batch. A drain interval of 100 ms yields far fewer (40 buckets * 3 steps/s *
 /// 0.1 s = 12). A long server outage is sent as many batches.
@@ -91,7 +93,9 @@ impl Batch {
     #[must_use]
     pub fn wire_version(&self) -> u16 {
         let of_note = |note: &Note| match note {
-            Note::Hello(_) | Note::Layout(_) | Note::Bye(_) => 1,
+            Note::Hello(_) | Note::Bye(_) => 1,
+            Note::Layout(layout) if layout.is_version_1() => 1,
+            Note::Layout(_) => 9,
             Note::Device(sample) => {
                 sample.figures.keys().map(|figure| figure.wire_version()).max().unwrap_or(2)
             }
@@ -173,7 +177,7 @@ pub struct Drop {
 pub enum Note {
     /// The hello message: the process's identity. Sent in the first batch of an incarnation.
     Hello(Hello),
-    /// The layout of parameters in buckets. Sent at the start and after the rebuild.
+    /// The layout of parameters in buckets. Sent at the start, after the rebuild, and when other parameters are unused.
     Layout(Layout),
     /// The end-of-run message. No batch follows it.
     Bye(Bye),
@@ -197,11 +201,7 @@ impl Note {
                 let texts = [&hello.name, &hello.host, &hello.clock, &hello.sample_unit];
                 texts.into_iter().map(String::len).sum()
             }
-            Self::Layout(layout) => {
-                let names = layout.buckets.iter().flat_map(|bucket| &bucket.parameters);
-                let names: usize = names.map(|name| size_of::<String>() + name.len()).sum();
-                size_of_val(layout.buckets.as_slice()) + names
-            }
+            Self::Layout(layout) => layout.bytes(),
             Self::Bye(bye) => bye.reason.len(),
             Self::Device(sample) => {
                 sample.device.len() + sample.figures.len() * size_of::<(DeviceFigure, u64)>()
@@ -285,30 +285,6 @@ impl Instrumentation {
     pub fn is_unmodified_job(self) -> bool {
         matches!(self, Self::Nccl | Self::PyTorch)
     }
-}
-
-/// One layout of parameters in buckets.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Layout {
-    /// The communicator that reduces the buckets.
-    pub comm: Comm,
-    /// The generation of the layout: 0 at the start, 1 after the rebuild.
-    pub generation: u32,
-    /// The buckets in launch order.
-    pub buckets: Vec<LayoutBucket>,
-}
-
-/// One bucket of a [`Layout`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct LayoutBucket {
-    /// The index of the bucket.
-    pub bucket: Bucket,
-    /// The size of the bucket, in bytes.
-    pub bytes: u64,
-    /// The names of the bucket's parameters, in the order in which they lie in the bucket.
-    pub parameters: Vec<String>,
 }
 
 /// The end of a process.

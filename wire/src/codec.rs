@@ -17,6 +17,7 @@
 //! than [`MAX_DECODING_BYTES`]. A value that no encoder writes is an error, and so is a figure that occurs twice.
 
 mod column;
+mod layout;
 mod primitive;
 mod stacks;
 mod table;
@@ -24,9 +25,7 @@ mod table;
 use std::collections::BTreeMap;
 
 use crate::attributes::{Attributes, MAX_ATTRIBUTES};
-use crate::batch::{
-    Batch, Bye, Drop, DropReason, Hello, Instrumentation, Layout, LayoutBucket, MAX_RANKS, Note,
-};
+use crate::batch::{Batch, Bye, Drop, DropReason, Hello, Instrumentation, MAX_RANKS, Note};
 #[cfg(feature = "compress")]
 use crate::batch::{MAX_PLAIN_BYTES, MAX_WIRE_BYTES, WIRE_VERSION};
 use crate::burst::{Activity, Burst, BurstOutcome, KernelTime, MAX_KERNELS};
@@ -34,7 +33,7 @@ use crate::clock::{ClockAnchor, MonoNanos, Probe, ServerNanos, UnixNanos};
 use crate::device::{DeviceFigure, DeviceSample};
 use crate::event::{EventKind, SpanKind};
 use crate::host::{HostFigure, HostSample};
-use crate::ids::{BatchSeq, Bucket, Comm, Incarnation, Rank, RunId, RunIdError};
+use crate::ids::{BatchSeq, Incarnation, Rank, RunId, RunIdError};
 use primitive::{Reader, Writer};
 
 /// The reason why bytes are not a batch, and where.
@@ -129,8 +128,6 @@ pub enum DecodeError {
 
 /// The largest number of probes, drops or notes in one batch.
 const MAX_HEAD_ITEMS: u64 = 1_024;
-/// The largest number of buckets in a layout, and of parameters in a bucket.
-const MAX_LAYOUT_ITEMS: u64 = 65_536;
 /// The longest text, in bytes.
 const MAX_TEXT_BYTES: u64 = 4_096;
 /// The most memory that all lists and texts of a batch may take, in bytes: the names of 65,536 parameters in both
@@ -334,16 +331,9 @@ fn write_note(out: &mut Writer, note: &Note) {
             out.text(hello.instrumentation.name());
         }
         Note::Layout(layout) => {
-            out.u8(1);
-            out.varint(u64::from(layout.comm.0));
-            out.varint(u64::from(layout.generation));
-            out.varint(layout.buckets.len() as u64);
-            for bucket in &layout.buckets {
-                out.varint(u64::from(bucket.bucket.0));
-                out.varint(bucket.bytes);
-                out.varint(bucket.parameters.len() as u64);
-                bucket.parameters.iter().for_each(|name| out.text(name));
-            }
+            let is_version_1 = layout.is_version_1();
+            out.u8(if is_version_1 { 1 } else { 9 });
+            layout::write(out, layout, !is_version_1);
         }
         Note::Bye(bye) => {
             out.u8(2);
@@ -501,19 +491,7 @@ fn read_note(input: &mut Reader<'_>) -> Result<Note, DecodeError> {
             parameters: input.varint("parameters")?,
             instrumentation: read_instrumentation(input)?,
         })),
-        1 => Ok(Note::Layout(Layout {
-            comm: Comm(input.varint_u32("communicator")?),
-            generation: input.varint_u32("generation")?,
-            buckets: read_list(input, "layout buckets", MAX_LAYOUT_ITEMS, |input| {
-                Ok(LayoutBucket {
-                    bucket: Bucket(input.varint_u32("bucket")?),
-                    bytes: input.varint("bucket bytes")?,
-                    parameters: read_list(input, "parameters", MAX_LAYOUT_ITEMS, |input| {
-                        input.text("parameter name")
-                    })?,
-                })
-            })?,
-        })),
+        1 => Ok(Note::Layout(layout::read(input, false)?)),
         2 => {
             let completed = input.tag("completed", &[false, true])?;
             Ok(Note::Bye(Bye { completed, reason: input.text("reason")? }))
@@ -543,6 +521,7 @@ fn read_note(input: &mut Reader<'_>) -> Result<Note, DecodeError> {
             software: read_texts(input, "software versions")?,
         })),
         8 => Ok(Note::Stacks(stacks::read(input)?)),
+        9 => Ok(Note::Layout(layout::read(input, true)?)),
         found => Err(DecodeError::Value { what: "note", at, found: u64::from(found) }),
     }
 }

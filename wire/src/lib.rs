@@ -15,6 +15,7 @@ pub mod device;
 pub mod event;
 pub mod host;
 pub mod ids;
+pub mod layout;
 pub mod live;
 pub mod request;
 pub mod stacks;

@@ -14,12 +14,12 @@ mod verdict;
 pub mod what_if;
 
 pub use collectives::{
-    AlphaBeta, BucketStats, CollectiveCost, Group, GroupStats, LatencyHistogram, OneGroup,
+    AlphaBeta, BucketParameters, BucketStats, CollectiveCost, Group, GroupStats, LatencyHistogram, OneGroup,
 };
 pub use figure::{Figure, Gap, GapKind, Missing};
 pub use report::{
-    BaselineRun, ComputedOn, OwnOverhead, RankBurst, RankClock, RankDevice, RankDrops, RankLedger,
-    RankStacks, Report, ScalingEfficiency, Spread,
+    BaselineRun, ComputedOn, ModuleLayouts, OwnOverhead, RankBurst, RankClock, RankDevice, RankDrops,
+    RankLedger, RankStacks, Report, ScalingEfficiency, Spread,
 };
 pub use run::{
     AttributeKind, AttributeRanks, Failure, Hang, HostRanks, RankEvent, RankEventKind, RunState, RunSummary,

@@ -84,7 +84,8 @@ fn transfers(steps: &[&StepAnalysis]) -> Option<Finding> {
     let series: Vec<f64> = steps.iter().map(|step| mean_part(step).unwrap_or(0.0)).collect();
     let onset = rise(steps, &series);
     let mut finding = against_all(steps, exposed, cause, Statement::ExposedTransfers)?;
-    finding.evidence = vec![Evidence::ExposedTransfer { nanos: exposed }, Evidence::Tail { nanos: tail }];
+    finding.evidence =
+        vec![Evidence::ExposedTransfer { nanos: exposed }, Evidence::Tail { nanos: tail, last: None }];
     finding.evidence.extend(onset.map(|onset| Evidence::Rose { what: Risen::ExposedTransfer, onset }));
     finding.counter_evidence = vec![Doubt::AssumesAllHidden];
     finding.verdict.onset = onset;

@@ -54,9 +54,11 @@ impl Who<'_> {
             Evidence::ExposedTransfer { nanos } => {
                 format!("exposed transfer is {} per step (mean over ranks)", units::nanos(*nanos))
             }
-            Evidence::Tail { nanos } => {
-                format!("the last bucket ends {} after the last backward compute", units::nanos(*nanos))
-            }
+            Evidence::Tail { nanos, last } => format!(
+                "the last bucket{} ends {} after the last backward compute",
+                last.as_ref().map_or_else(String::new, |last| format!(" ({})", last.listed())),
+                units::nanos(*nanos)
+            ),
             Evidence::Rose { what, onset } => rose(*what, onset),
             Evidence::EvenRanksSave { nanos } => {
                 format!("with every rank at the mean, the step would be {} shorter", units::nanos(*nanos))

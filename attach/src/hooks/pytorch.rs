@@ -22,6 +22,7 @@ use wire::clock::MonoNanos;
 
 use crate::call_log::{self, Entry, Function, Handle, Kind, LocalRank, Phase};
 use crate::host;
+use crate::layouts;
 use crate::marks;
 use crate::observer::{self, Communicator, Hook};
 use crate::sampling;
@@ -249,6 +250,27 @@ pub unsafe extern "C" fn paceline_pytorch_fails(error: *const c_char) {
     if let Ok(error) = error.to_str() {
         host::guarded(|| observer::fails_with(error));
     }
+}
+
+/// Records the layout of a DDP module's buckets, as the JSON text of a [`wire::layout::Layout`]. Other texts are ignored.
+///
+/// # Safety
+/// `json` must be a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn paceline_pytorch_layout(json: *const c_char) {
+    if json.is_null() {
+        return;
+    }
+    // SAFETY: the caller guarantees it.
+    if let Ok(json) = unsafe { CStr::from_ptr(json) }.to_str() {
+        host::guarded(|| layouts::learn(json));
+    }
+}
+
+/// Returns how many updates of optimizers were recorded.
+#[unsafe(no_mangle)]
+pub extern "C" fn paceline_pytorch_updates() -> u64 {
+    marks::updates()
 }
 
 /// Reports that the process is about to end with an exit code by `os._exit`, which calls no function of a library.

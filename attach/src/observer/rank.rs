@@ -13,6 +13,7 @@ use crate::infer::collect::Collector;
 use crate::infer::collective::{Collective, Ran, Timed};
 use crate::infer::gpu_clock::GpuClock;
 use crate::infer::place::Placer;
+use crate::layouts;
 use crate::sampling::Steps;
 use crate::software;
 use crate::stacks;
@@ -53,6 +54,8 @@ struct Recorded {
     _bursts: OnDemand,
     _stacks: Background,
     reported_lost: u64,
+    /// How much was learned of the software when its versions were last sent.
+    software: u64,
 }
 
 impl Observed {
@@ -64,6 +67,7 @@ impl Observed {
         bus_id: Option<String>,
         ordinal: Option<u32>,
     ) {
+        let learned = software::learned();
         agent.notes().software(software::known());
         self.recorded = Some(Recorded {
             rank,
@@ -74,6 +78,7 @@ impl Observed {
             _stacks: stacks::on_demand(agent.notes()),
             agent,
             reported_lost: 0,
+            software: learned,
         });
         let is_world = |communicator: &&Communicator| communicator.size == world_size;
         if let Some(world) = self.joined.iter().find(is_world) {
@@ -164,6 +169,14 @@ impl Observed {
         let lost = self.lost + self.collector.lost();
         let newly = lost - std::mem::replace(&mut recorded.reported_lost, lost);
         recorded.recorder.lose(EventKind::Bucket, newly);
+        recorded.send_software();
+    }
+
+    /// Sends a layout that the process has reported, if there is one and the rank is known.
+    pub(super) fn send_layout(&self) -> Option<()> {
+        let recorded = self.recorded.as_ref()?;
+        recorded.agent.notes().layout(layouts::take()?);
+        Some(())
     }
 
     /// Sends the remaining records and ends the agent.
@@ -171,6 +184,17 @@ impl Observed {
         if let Some(Recorded { agent, rank, _watch, _bursts, _stacks, .. }) = self.recorded {
             drop((_watch, _bursts, _stacks));
             agent.finish(outcome(rank));
+        }
+    }
+}
+
+impl Recorded {
+    /// Sends the versions of the software again if more is known since.
+    fn send_software(&mut self) {
+        let learned = software::learned();
+        if learned != self.software {
+            self.software = learned;
+            self.agent.notes().software(software::known());
         }
     }
 }

@@ -54,7 +54,7 @@ impl<M: Memory> Reducer<M> {
             return Err(ReduceError::Order { call: "begin_step", step: context.step, reason });
         };
         if matches!(self.phase, Progress::Idle(Some(_))) && !self.rebuilt {
-            self.rebuild()?;
+            self.rebuild(context.step)?;
         }
         self.slots.reset();
         self.marks.fill(ParamState::Awaited);
@@ -65,8 +65,8 @@ impl<M: Memory> Reducer<M> {
     }
 
     /// Rebuilds the buckets in the order in which rank 0's gradients became ready, in which they will complete from now
-    /// on.
-    fn rebuild(&mut self) -> Result<(), ReduceError> {
+    /// on: from `step`.
+    fn rebuild(&mut self, step: Step) -> Result<(), ReduceError> {
         if !self.options.rebuild || self.options.unused == UnusedParameters::Find {
             return Ok(());
         }
@@ -81,7 +81,7 @@ impl<M: Memory> Reducer<M> {
             agreed.as_chunks::<4>().0.iter().map(|id| ParamId(u32::from_le_bytes(*id))).collect();
         check_order(&order, self.parameters.len())?;
         self.slots = lay_out(&order, &self.parameters, self.options, &mut self.memory)?;
-        self.notes.layout(self.slots.describe(1, &self.parameters));
+        self.notes.layout(self.slots.describe(1, Some(step), &self.parameters));
         Ok(())
     }
 

@@ -106,7 +106,7 @@ fn every_bucket_is_recorded_except_in_shadow_steps() {
     record(&server);
     let batches: Vec<Batch> = batches.try_iter().collect();
     let of = |rank: u32| batches.iter().filter(move |batch| batch.rank == Rank(rank));
-    let mut seqs = Vec::new();
+    let (mut seqs, mut digests) = (Vec::new(), Vec::new());
     for rank in 0..2 {
         let events: Vec<Event> = of(rank).flat_map(|batch| batch.events.clone()).collect();
         let mut buckets: BTreeMap<(Step, Bucket), BucketRecord> = BTreeMap::new();
@@ -144,13 +144,17 @@ fn every_bucket_is_recorded_except_in_shadow_steps() {
         assert_eq!(blocked.collect::<Vec<_>>(), observed.collect::<Vec<_>>());
         let generations = of(rank).flat_map(|batch| &batch.notes).filter_map(|note| {
             let Note::Layout(layout) = note else { return None };
-            Some((layout.generation, layout.buckets.len()))
+            digests.push(layout.digest);
+            Some((layout.generation, layout.since, layout.buckets.len()))
         });
-        assert_eq!(generations.collect::<Vec<_>>(), [(0, 2), (1, 2)]);
+        // Ranks other than 0 send the digest alone.
+        let buckets = if rank == 0 { 2 } else { 0 };
+        assert_eq!(generations.collect::<Vec<_>>(), [(0, None, buckets), (1, Some(1), buckets)]);
         seqs.push(buckets.values().map(|bucket| bucket.seq).collect::<Vec<_>>());
     }
     assert!(seqs[0].is_sorted_by(|a, b| a < b));
     assert_eq!(seqs[0], seqs[1], "the ranks count collectives alike");
+    assert_eq!(digests[..2], digests[2..], "the ranks have the same layouts");
 }
 
 #[test]

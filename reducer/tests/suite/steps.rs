@@ -107,7 +107,7 @@ fn buckets_are_rebuilt_in_rank_0s_order() {
             layouts
         });
         for rank in layouts {
-            let names = |layout: &wire::batch::Layout| {
+            let names = |layout: &wire::layout::Layout| {
                 layout.buckets.iter().map(|bucket| bucket.parameters.join(" ")).collect::<Vec<_>>()
             };
             assert_eq!(names(&rank[0]), ["p3", "p2 p1 p0"], "declared order, reversed");

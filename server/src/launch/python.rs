@@ -24,7 +24,7 @@ macro_rules! modules {
 }
 
 /// The modules of the package.
-const MODULES: [(&str, &str); 22] = modules![
+const MODULES: [(&str, &str); 23] = modules![
     "__init__.py",
     "_agent.py",
     "_buckets.py",
@@ -35,6 +35,7 @@ const MODULES: [(&str, &str); 22] = modules![
     "_fsdp.py",
     "_groups.py",
     "_imports.py",
+    "_layouts.py",
     "_log.py",
     "_modes.py",
     "_observe.py",

@@ -9,6 +9,7 @@ use wire::clock::ServerNanos;
 use wire::ids::{Rank, RunId, Step};
 use wire::request::{RecordingRequest, Requests};
 use wire::stacks::Stacks;
+use wire::views::ModuleLayouts;
 
 use super::devices::Devices;
 use super::not_shown::NotShown;
@@ -124,6 +125,13 @@ pub enum Command {
         /// The stacks; empty if there is no such run, or if none of its ranks was asked.
         reply: oneshot::Sender<Vec<(Rank, Arc<Stacks>)>>,
     },
+    /// Get the layouts of a run's buckets.
+    Layouts {
+        /// The run.
+        run: RunId,
+        /// The layouts by module; empty if there is no such run, or if none are known.
+        reply: oneshot::Sender<Vec<ModuleLayouts>>,
+    },
     /// Get a run with its report, read from disk if the run has left memory.
     Open {
         /// The run.
@@ -157,6 +165,7 @@ impl Command {
             | Self::AskForBurst { run, .. }
             | Self::AskForStacks { run, .. }
             | Self::Stacks { run, .. }
+            | Self::Layouts { run, .. }
             | Self::Open { run, .. }
             | Self::Report { run, .. } => run,
         }

@@ -15,6 +15,7 @@ use wire::views::{Gap, Hang};
 use super::clocks::Clocks;
 use super::devices::RankDevices;
 use super::incoming::Incoming;
+use super::layouts::RankLayouts;
 use super::lives::Lives;
 use super::ranks::Ranks;
 use super::stacks::{RankStacks, Wanted};
@@ -24,6 +25,7 @@ mod attributes;
 mod bursts;
 mod clocks;
 mod ingest;
+mod layouts;
 mod life;
 mod reports;
 mod stacks;
@@ -61,6 +63,7 @@ struct RankState {
     last_step: Option<Step>,
     devices: RankDevices,
     stacks: RankStacks,
+    layouts: RankLayouts,
     /// The host history, shared with reports, which are made on another thread.
     host: Arc<HostHistory>,
 }
@@ -75,6 +78,7 @@ impl RankState {
             + self.attributes.as_ref().map_or(0, Attributes::bytes)
             + self.devices.bytes()
             + self.stacks.bytes()
+            + self.layouts.bytes()
             + self.host.bytes()
     }
 

@@ -263,6 +263,9 @@ impl Task {
                     run.map(|run| run.stacks().map(|(rank, stacks)| (rank, stacks.clone())).collect());
                 let _gone = reply.send(stacks.unwrap_or_default());
             }
+            Command::Layouts { reply, .. } => {
+                let _gone = reply.send(run.map(Run::layouts).unwrap_or_default());
+            }
             Command::ReportBetween { first, last, reply, .. } => {
                 let _gone =
                     reply.send(run.map(|run| run.report_work_between(first, last, RECENT_STEPS, now)));

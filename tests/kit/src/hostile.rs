@@ -1,9 +1,10 @@
 //! Batches that are valid and unreasonable: what one sender can send to make a server use memory or time.
 
-use wire::batch::{Batch, Bye, Hello, Instrumentation, Layout, LayoutBucket, Note};
+use wire::batch::{Batch, Bye, Hello, Instrumentation, Note};
 use wire::clock::{ClockAnchor, MonoNanos, UnixNanos};
 use wire::event::{BucketRecord, Event, Source, StepRecord};
 use wire::ids::{BatchSeq, Bucket, Comm, Incarnation, Rank, RunId, Seq, Step};
+use wire::layout::{Layout, LayoutBucket};
 
 /// Returns an empty batch of rank 0.
 ///
@@ -67,9 +68,10 @@ pub fn steps(run: &str, world_size: u32, seq: u64, steps: std::ops::Range<u64>, 
 /// 12,000 buckets of 40 bytes.
 #[must_use]
 pub fn layouts(run: &str, seq: u64) -> Batch {
-    let bucket = |bucket| LayoutBucket { bucket: Bucket(bucket), bytes: 1, parameters: Vec::new() };
+    let bucket = |bucket| LayoutBucket { bucket: Bucket(bucket), bytes: 1, ..LayoutBucket::default() };
     let layout = |generation: u32| {
-        Note::Layout(Layout { comm: Comm(0), generation, buckets: (0..12_000).map(bucket).collect() })
+        let buckets = (0..12_000).map(bucket).collect();
+        Note::Layout(Layout { generation, buckets, ..Layout::default() })
     };
     let first = seq as u32 * 32;
     Batch { notes: (first..first + 32).map(layout).collect(), ..empty(run, 1, seq) }

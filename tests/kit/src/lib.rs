@@ -18,6 +18,7 @@ pub mod headers;
 pub mod holistic;
 pub mod hostile;
 pub mod layout;
+pub mod layouts;
 pub mod meeting;
 pub mod mishaps;
 pub mod monitoring;

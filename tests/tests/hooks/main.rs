@@ -2,6 +2,7 @@
 
 mod cuda_hook;
 mod cuda_sources;
+mod layouts;
 mod lines;
 mod mishaps;
 mod nccl_calls;

@@ -1,6 +1,7 @@
 //! What a person does with the waterfall of a step: see who waits for whom, measure a range, keep ranks in view, find a
 //! step and a bucket.
 
+use anyhow::ensure;
 use testkit::browser::Browser;
 use testkit::feed::Feed;
 use testkit::simulator::{Plan, Simulation};
@@ -137,4 +138,35 @@ fn the_visible_part_is_chosen_in_the_miniature() -> anyhow::Result<()> {
     browser.type_keys("0")?;
     browser.wait("the whole step", "return !new URLSearchParams(location.search).get('time')")?;
     quiet(browser)
+}
+
+#[test]
+fn a_selected_bucket_lists_its_parameters() -> anyhow::Result<()> {
+    let Some(page) = Page::start()? else { return Ok(()) };
+    let browser = &page.browser;
+    let run = page.run_with_layouts()?;
+    page.open(&run, BUCKETS, "?bucket=1")?;
+    says(browser, "parameters-words", "^12 parameters of float32, from block1.weight to block1.11.bias.$")?;
+    says(browser, "parameters-table", "block1.weight\\s+1\\s+[0-9,]+\\s+[0-9.]+ [KM]i?B\\s+5[0-9.]* %")?;
+    says(browser, "layouts", "Net: 1 bucket at first; [0-9]+ buckets since step 1 .rebuilt..")?;
+    says(
+        browser,
+        "layouts",
+        "without a gradient on rank 0 in the last pass that was looked at: block[0-9]+.11.bias",
+    )?;
+    says(browser, "layouts", "rank 3 has other parameters in a bucket than rank 0")?;
+    says(browser, "buckets-table", "block1.weight … .12 parameters.")?;
+    page.open(&run, BUCKETS, "?bucket=0")?;
+    says(browser, "parameters-words", "from block0<img src=x onerror='window.harmed = true'>.weight to")?;
+    ensure!(browser.run("return window.harmed === undefined")? == true, "a name became markup");
+    quiet(browser)
+}
+
+#[test]
+fn without_layouts_the_view_says_why_no_parameters_are_known() -> anyhow::Result<()> {
+    let Some(page) = Page::start()? else { return Ok(()) };
+    let run = page.small_run()?;
+    page.open(&run, BUCKETS, "?bucket=1")?;
+    says(&page.browser, "parameters-words", "This job's buckets have no recorded parameters")?;
+    quiet(&page.browser)
 }

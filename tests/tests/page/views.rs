@@ -9,6 +9,7 @@ use testkit::browser::Browser;
 use testkit::devices;
 use testkit::feed::Feed;
 use testkit::layout::overflow;
+use testkit::layouts;
 use testkit::programs::Server;
 use testkit::simulator::{Fault, FaultKind, Plan, Simulation};
 use wire::device::throttle;
@@ -86,6 +87,11 @@ impl Page {
     pub fn run_of_many_buckets(&self) -> anyhow::Result<String> {
         let plan = Plan { buckets: 12, ..plan(2, 60, (1, 20)) };
         send(&self.server, Simulation::run(&plan))
+    }
+
+    /// Sends a run of 4 ranks whose buckets have recorded parameters. Rank 3 has another one in bucket 0.
+    pub fn run_with_layouts(&self) -> anyhow::Result<String> {
+        send(&self.server, layouts::recorded(Simulation::run(&plan(4, 60, (2, 20))), 3))
     }
 
     /// Sends another run of the same name, on 8 ranks.

@@ -6,6 +6,7 @@ mod latency;
 mod load;
 mod measured;
 mod minimap;
+mod parameters;
 mod selected;
 mod table;
 mod waits;
@@ -26,6 +27,7 @@ use self::groups::Groups;
 use self::latency::Latencies;
 use self::load::Fetched;
 use self::measured::Measured;
+use self::parameters::Parameters;
 use self::selected::SelectedBucket;
 use self::table::BucketTable;
 use self::waits::WaitSentence;
@@ -202,6 +204,7 @@ pub fn Buckets() -> impl IntoView {
             </section>
             <BucketTable selection=selection />
             <Latencies selection=selection />
+            <Parameters selection=selection />
             <SelectedBucket selection=selection />
             <Groups />
         }

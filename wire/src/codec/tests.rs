@@ -7,7 +7,8 @@ use crate::burst::{Activity, Burst, BurstOutcome, KernelTime};
 use crate::device::{DeviceFigure, DeviceSample};
 use crate::event::{BucketRecord, Event, Source, Span, SpanKind, Started, StepRecord};
 use crate::host::{HostFigure, HostSample};
-use crate::ids::{Seq, Step};
+use crate::ids::{Bucket, Comm, Seq, Step};
+use crate::layout::{Layout, LayoutBucket};
 use crate::stacks::{Frame, Profile, Stack, Stacks, StacksOutcome, ThreadRole, ThreadStacks};
 
 fn head() -> Batch {
@@ -43,7 +44,9 @@ fn head() -> Batch {
                     bucket: Bucket(0),
                     bytes: 4_000,
                     parameters: vec!["head.weight".into()],
+                    ..LayoutBucket::default()
                 }],
+                ..Layout::default()
             }),
             Note::Bye(Bye { completed: true, reason: String::new() }),
         ],
@@ -194,6 +197,42 @@ fn version_6_is_pinned() {
     assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
 }
 
+/// Version 9 adds more to layouts.
+#[test]
+fn version_9_is_pinned() {
+    let layouts = vec![Note::Layout(layout()), Note::Layout(layout().digest_alone())];
+    let batch = Batch { notes: layouts, ..golden_batch() };
+    let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, include_str!("golden_v9.hex").trim());
+    assert_eq!(batch.wire_version(), 9);
+    assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
+}
+
+fn layout() -> Layout {
+    let bucket = |bucket: u32, parameters: &[(&str, u64)]| LayoutBucket {
+        bucket: Bucket(bucket),
+        bytes: 4 * parameters.iter().map(|(_, elements)| elements).sum::<u64>(),
+        parameters: parameters.iter().map(|(name, _)| (*name).to_owned()).collect(),
+        elements: parameters.iter().map(|&(_, elements)| elements).collect(),
+        dtype: "float32".into(),
+    };
+    let buckets = vec![bucket(0, &[("fc.weight", 640), ("fc.bias", 10)]), bucket(1, &[("conv.weight", 27)])];
+    let (module, class) = (1, "Net".to_owned());
+    let layout =
+        Layout { buckets, module, class, since: Some(1), unused: Some(vec![0, 2]), ..Layout::default() };
+    layout.bounded().unwrap()
+}
+
+#[test]
+fn an_unused_parameter_that_does_not_exist_is_refused() {
+    for unused in [vec![3], vec![1, 1], vec![2, 0]] {
+        let layout = Layout { unused: Some(unused.clone()), ..layout() };
+        let refused = decode_plain(&encode_plain(&Batch { notes: vec![Note::Layout(layout)], ..head() }));
+        let is_refused = matches!(refused, Err(DecodeError::Value { what: "unused parameter", .. }));
+        assert!(is_refused, "{unused:?}: {refused:?}");
+    }
+}
+
 /// Version 8 adds kinds of spans.
 #[test]
 fn version_8_is_pinned() {
@@ -290,7 +329,8 @@ fn hostile_frames_give_an_error_that_says_what_and_where() {
     };
     assert!(matches!(decode(b""), Err(DecodeError::Truncated { what: "magic", .. })));
     assert!(matches!(with(0, b"GET "), DecodeError::Magic { .. }));
-    assert!(matches!(with(4, &[9, 0]), DecodeError::Version { found: 9, newest: WIRE_VERSION }));
+    let newer = WIRE_VERSION + 1;
+    assert_eq!(with(4, &newer.to_le_bytes()), DecodeError::Version { found: newer, newest: WIRE_VERSION });
     assert!(matches!(with(8, &[0xff; 4]), DecodeError::TooLarge { what: "plain length", .. }));
     assert!(matches!(with(8, &[1, 0, 0, 0]), DecodeError::Truncated { what: "payload", .. }));
     assert!(matches!(with(6, &[9, 0]), DecodeError::Value { what: "coding", found: 9, .. }));
@@ -378,6 +418,26 @@ proptest! {
         let back = decode_plain(&encode_plain(&batch)).unwrap();
         events.sort_by_key(Event::kind);
         prop_assert_eq!(back, Batch { events, ..head() });
+    }
+
+    #[test]
+    fn any_layout_round_trips(
+        buckets in prop::collection::vec(prop::collection::vec((".{0,9}", any::<u64>()), 0..5), 0..5),
+        (module, since, is_counted) in (any::<u32>(), any::<Option<u64>>(), any::<bool>()),
+    ) {
+        let of_bucket = |(bucket, parameters): (u32, Vec<(String, u64)>)| {
+            let (parameters, elements) = parameters.into_iter().unzip();
+            let elements = if is_counted { elements } else { Vec::new() };
+            let bucket = Bucket(bucket);
+            LayoutBucket { bucket, parameters, elements, bytes: 1, dtype: "bfloat16".into() }
+        };
+        let buckets = (0..).zip(buckets).map(of_bucket).collect();
+        let layout = Layout { buckets, module, since, ..Layout::default() };
+        let unused = Some((0..layout.count() as u32).step_by(2).collect());
+        for layout in [layout.clone(), Layout { unused, ..layout }] {
+            let batch = Batch { notes: vec![Note::Layout(layout)], ..head() };
+            prop_assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
+        }
     }
 
     #[test]

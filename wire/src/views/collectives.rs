@@ -145,6 +145,47 @@ pub struct OneGroup {
     pub latest: Option<(Rank, f64)>,
 }
 
+/// The parameters in a bucket, in short. `GET /api/v1/runs/{run}/layouts` has all of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct BucketParameters {
+    /// The number of the module.
+    pub module: u32,
+    /// The generation of the layout.
+    pub generation: u32,
+    /// The bucket's place in the layout. It differs from [`BucketStats::bucket`] if a step has other collectives before it.
+    pub bucket: u32,
+    /// The names of the first parameters in the bucket, at most [`Self::MAX_FIRST`].
+    pub first: Vec<String>,
+    /// The number of parameters in the bucket.
+    pub count: u32,
+}
+
+impl BucketParameters {
+    /// The largest number of names.
+    pub const MAX_FIRST: usize = 2;
+
+    /// Returns the first name and the number of parameters: `fc.weight … (2 parameters)`. The name alone if there is one.
+    #[must_use]
+    pub fn label(&self) -> String {
+        match (self.first.first(), self.count) {
+            (Some(only), 1) => only.clone(),
+            (Some(first), count) => format!("{first} … ({count} parameters)"),
+            (None, _) => "no parameters".into(),
+        }
+    }
+
+    /// Returns the names as a list: `fc.weight, fc.bias` or `fc.weight, fc.bias and 10 more`.
+    #[must_use]
+    pub fn listed(&self) -> String {
+        let names = self.first.join(", ");
+        match (self.count as usize).saturating_sub(self.first.len()) {
+            0 => names,
+            more => format!("{names} and {more} more"),
+        }
+    }
+}
+
 /// One bucket over the observed steps and all ranks. Times are in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -172,4 +213,7 @@ pub struct BucketStats {
     /// The bus bandwidth, in bytes per second: algbw x f for a group of N ranks. f is 2(N-1)/N for all-reduce, (N-1)/N
     /// for reduce-scatter, all-gather and all-to-all, 1 for broadcast, reduce, send and receive.
     pub busbw: Option<f64>,
+    /// The parameters in the bucket; null if they are not known.
+    #[serde(default)]
+    pub parameters: Option<BucketParameters>,
 }

@@ -255,6 +255,8 @@ pub enum GapKind {
     Phases,
     /// Figures per bucket and per group.
     Buckets,
+    /// The parameters in buckets, which differ between ranks.
+    Parameters,
     /// Batches that the server stored and the disk damaged.
     StoredBatches,
     /// Batches that the server refused.
@@ -271,6 +273,7 @@ impl GapKind {
             Self::Steps => "steps",
             Self::Phases => "phases",
             Self::Buckets => "buckets",
+            Self::Parameters => "parameters of buckets",
             Self::StoredBatches => "stored batches",
             Self::RefusedBatches => "refused batches",
             Self::Checksums => "checksums",

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::collectives::{AlphaBeta, BucketStats, GroupStats};
+use super::collectives::{AlphaBeta, BucketParameters, BucketStats, GroupStats};
 use super::figure::{Figure, Gap, Missing};
 use super::run::{AttributeRanks, Failure, Hang, HostRanks, RankEvent, RunState};
 use super::verdict::{PastFault, Verdict};
@@ -11,7 +11,8 @@ use crate::batch::Drop;
 use crate::burst::Burst;
 use crate::device::DeviceSample;
 use crate::event::SpanKind;
-use crate::ids::{Rank, RunId};
+use crate::ids::{Bucket, Rank, RunId};
+use crate::layout::Layout;
 use crate::live::Part;
 use crate::stacks::Stacks;
 
@@ -191,6 +192,21 @@ pub struct RankStacks {
     pub stacks: Stacks,
 }
 
+/// The layouts of one module's buckets, as rank 0 has them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ModuleLayouts {
+    /// The number of the module in its process, in the order in which the job made them.
+    pub module: u32,
+    /// The name of the module's class; empty if it is unknown.
+    pub class: String,
+    /// The layouts, oldest first: the one that the module began with, and those after rebuilds.
+    pub layouts: Vec<Layout>,
+    /// The ranks that have other parameters in a bucket than rank 0.
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<u32>))]
+    pub different: Vec<Rank>,
+}
+
 /// The newest burst of a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -300,6 +316,19 @@ impl Report {
         let of_rank = |rank: &RankLedger| parts.iter().map(|&part| rank.parts()[part as usize]).sum::<u64>();
         let count = self.steps * self.ledger.len() as u64;
         (count > 0).then(|| self.ledger.iter().map(of_rank).sum::<u64>() as f64 / count as f64)
+    }
+
+    /// Returns the parameters in a bucket of the largest group; `None` if they are not known.
+    #[must_use]
+    pub fn parameters(&self, bucket: Bucket) -> Option<&BucketParameters> {
+        self.buckets.iter().find(|stats| stats.bucket == bucket)?.parameters.as_ref()
+    }
+
+    /// Returns the name of a bucket of the largest group, with its parameters: `bucket 3 (fc.weight, fc.bias)`.
+    #[must_use]
+    pub fn bucket_name(&self, bucket: Bucket) -> String {
+        let listed = self.parameters(bucket).map(|parameters| format!(" ({})", parameters.listed()));
+        format!("bucket {bucket}{}", listed.unwrap_or_default())
     }
 
     /// Returns the name of each missing figure, with the reason.

@@ -4,7 +4,7 @@ use wire::event::EventKind;
 use wire::event::Function;
 use wire::live::Part;
 use wire::views::what_if::{EfficiencyKind, Fix, Saving, WhatIf};
-use wire::views::{BucketStats, RankLedger, Report};
+use wire::views::{BucketParameters, BucketStats, RankLedger, Report};
 
 use super::{Body, Cell, Section, Table};
 use units::{bytes, nanos, percent};
@@ -32,7 +32,11 @@ pub(super) fn what_if(report: &Report) -> Option<Section> {
     fixes.sort_by(|a, b| b.share.total_cmp(&a.share));
     fixes.truncate(MAX_FIXES);
     let row = |saving: &&Saving| {
-        vec![name(saving.fix).into(), nanos(saving.nanos_per_step).into(), percent(saving.share).into()]
+        vec![
+            name(report, saving.fix).into(),
+            nanos(saving.nanos_per_step).into(),
+            percent(saving.share).into(),
+        ]
     };
     let rows = fixes.iter().map(row).collect();
     let table = Table { head: head(&["fix", "saves/step", "of the step"]), rows, ..Table::default() };
@@ -54,11 +58,11 @@ fn basis(what_if: &WhatIf) -> Vec<String> {
     vec![replayed + ".", wasted]
 }
 
-fn name(fix: Fix) -> String {
+fn name(report: &Report, fix: Fix) -> String {
     match fix {
         Fix::Rank(rank) => format!("rank {rank} works like other ranks"),
         Fix::Phase(phase) => format!("{} takes its mean on every rank", phase.name()),
-        Fix::Bucket(bucket) => format!("bucket {bucket} transfers instantly"),
+        Fix::Bucket(bucket) => format!("{} transfers instantly", report.bucket_name(bucket)),
     }
 }
 
@@ -112,7 +116,7 @@ pub(super) fn ledger(report: &Report) -> Option<Section> {
 
 /// Returns the table of buckets, with their waits and transfers.
 pub(super) fn buckets(report: &Report) -> Option<Section> {
-    let names = [
+    let mut names = head(&[
         "bucket",
         "size",
         "wait",
@@ -122,7 +126,9 @@ pub(super) fn buckets(report: &Report) -> Option<Section> {
         "hidden",
         "bus bandwidth",
         "distribution",
-    ];
+    ]);
+    let has_parameters = report.buckets.iter().any(|bucket| bucket.parameters.is_some());
+    names.extend(has_parameters.then(|| "parameters".to_owned()));
     // Group and function are named only if some bucket is not an all-reduce among all ranks.
     let is_plain =
         |bucket: &BucketStats| bucket.group.ranks == report.ranks && bucket.function == Function::AllReduce;
@@ -134,7 +140,7 @@ pub(super) fn buckets(report: &Report) -> Option<Section> {
     };
     let row = |bucket: &BucketStats| {
         let unknown = || "not known".to_owned();
-        vec![
+        let mut cells: Vec<Cell> = vec![
             name(bucket).into(),
             bytes(bucket.bytes).into(),
             nanos(bucket.wait_nanos.median).into(),
@@ -144,11 +150,14 @@ pub(super) fn buckets(report: &Report) -> Option<Section> {
             bucket.hidden_ratio.map_or_else(unknown, percent).into(),
             bucket.busbw.map_or_else(unknown, |busbw| format!("{:.2} GB/s", busbw / 1e9)).into(),
             Cell::Histogram(bucket.latency.clone()),
-        ]
+        ];
+        let listed = || bucket.parameters.as_ref().map_or_else(unknown, BucketParameters::listed);
+        cells.extend(has_parameters.then(|| listed().into()));
+        cells
     };
     let rows = report.buckets.iter().map(row).collect();
     let about = vec!["Medians over steps. Wait is the time until the last rank starts.".to_owned()];
-    section("Buckets", about, false, Table { head: head(&names), rows, ..Table::default() })
+    section("Buckets", about, false, Table { head: names, rows, ..Table::default() })
 }
 
 /// Returns the table of clocks, with their error bounds and drifts.

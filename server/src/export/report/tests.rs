@@ -8,9 +8,9 @@ use wire::event::{EventKind, Function};
 use wire::ids::{Bucket, Rank, RunId};
 use wire::views::what_if::{EfficiencyKind, Fix, Loss, LossLedger, Phase, Saving, WhatIf};
 use wire::views::{
-    AlphaBeta, BucketStats, Cause, CollectiveCost, ComputedOn, Culprit, Figure, Group, GroupStats, Hang,
-    LatencyHistogram, Missing, OneGroup, OwnOverhead, PastFault, Persistence, RankClock, RankDrops,
-    RankLedger, RunState, ScalingEfficiency, Spread, VerdictState,
+    AlphaBeta, BucketParameters, BucketStats, Cause, CollectiveCost, ComputedOn, Culprit, Figure, Group,
+    GroupStats, Hang, LatencyHistogram, Missing, OneGroup, OwnOverhead, PastFault, Persistence, RankClock,
+    RankDrops, RankLedger, RunState, ScalingEfficiency, Spread, VerdictState,
 };
 
 use super::*;
@@ -51,7 +51,16 @@ fn bucket(bucket: u32, bytes: u64) -> BucketStats {
         hidden_ratio: (bucket > 0).then_some(0.25),
         algbw: Some(1.5e9),
         busbw: Some(2.25e9),
+        parameters: Some(parameters(bucket)),
     }
+}
+
+/// Bucket 0 has two parameters, bucket 1 has twelve.
+fn parameters(bucket: u32) -> BucketParameters {
+    let (first, count) =
+        if bucket == 0 { (["fc.weight", "fc.bias"], 2) } else { (["c2.bias", "c1.bias"], 12) };
+    let first = first.map(str::to_owned).into();
+    BucketParameters { module: 0, generation: 1, bucket, first, count }
 }
 
 fn verdict() -> Verdict {
@@ -88,7 +97,7 @@ fn what_if() -> WhatIf {
         wasted_share: 0.479,
         ranks: vec![saving(Fix::Rank(Rank(2)), 28e6, 0.478), saving(Fix::Rank(Rank(0)), 0.0, 0.0)],
         phases: vec![saving(Fix::Phase(Phase::Input), 27.5e6, 0.469)],
-        buckets: vec![saving(Fix::Bucket(Bucket(3)), 0.6e6, 0.0102)],
+        buckets: vec![saving(Fix::Bucket(Bucket(1)), 0.6e6, 0.0102)],
     }
 }
 

@@ -8,6 +8,7 @@ use wire::batch::{Batch, Hello, Note};
 use wire::clock::ServerNanos;
 use wire::event::Event;
 use wire::ids::Rank;
+use wire::layout::Layout;
 use wire::stacks::{Stacks, StacksOutcome};
 
 use super::attributes::with_printable_texts;
@@ -121,8 +122,7 @@ impl Run {
                 Note::Attributes(more) => {
                     rank.attributes.get_or_insert_default().extend(with_printable_texts(more));
                 }
-                // Layouts stay on disk for readers of segments. No figure needs them.
-                Note::Layout(_) => {}
+                Note::Layout(layout) => rank.layouts.add(batch.rank, with_printable_parameters(layout)),
                 // A rank's own end-of-run message takes precedence over its launcher's.
                 Note::Bye(bye) if rank.bye.is_none() => {
                     rank.bye = Some(bye.completed);
@@ -186,6 +186,18 @@ fn with_printable_frames(mut stacks: Stacks) -> Stacks {
     stacks
 }
 
+/// Escapes the names of parameters and modules, which appear in lines of reports.
+fn with_printable_parameters(mut layout: Layout) -> Layout {
+    let of_buckets = layout.buckets.iter_mut();
+    let of_buckets = of_buckets.flat_map(|bucket| bucket.parameters.iter_mut().chain([&mut bucket.dtype]));
+    for text in of_buckets.chain([&mut layout.class]) {
+        if let Cow::Owned(changed) = one_line(text) {
+            *text = changed;
+        }
+    }
+    layout
+}
+
 /// Returns the size that a note adds to its rank's state, in bytes.
 fn note_bytes(note: &Note) -> usize {
     match note {
@@ -197,6 +209,6 @@ fn note_bytes(note: &Note) -> usize {
         Note::Stacks(stacks) => stacks.bytes(),
         // The sample's figures replace older ones.
         Note::Host(sample) => sample.cores.len(),
-        Note::Layout(_) => 0,
+        Note::Layout(layout) => layout.bytes(),
     }
 }

@@ -6,6 +6,7 @@ use analysis::report::{self, RunFacts};
 use analysis::step::StepAnalysis;
 use wire::clock::ServerNanos;
 use wire::ids::{Rank, Step};
+use wire::layout::Layout;
 use wire::views::{
     Gap, GapKind, HostRanks, RankDrops, RankEvent, RankEventKind, Report, RunSummary, WorstVerdict,
 };
@@ -75,6 +76,7 @@ impl Run {
             rank: Rank(rank as u32),
             drops: state.lives.drops(),
         };
+        let layouts: Vec<Arc<Layout>> = self.layouts_of_rank_0().cloned().collect();
         RunFacts {
             run: self.id.clone(),
             name: self.name().to_owned(),
@@ -97,6 +99,8 @@ impl Run {
             hosts: self.ranks.world().map(|rank| rank?.host()).collect(),
             bursts: self.ranks.world().map(|rank| rank?.devices.activity(now)).collect(),
             stacks: self.ranks.world().map(|rank| rank?.stacks.newest().cloned()).collect(),
+            other_layouts: self.other_layouts(&layouts),
+            layouts,
             notable_share: settings::notable_share(),
             hidden_steps: self.steps.hidden().collect(),
         }

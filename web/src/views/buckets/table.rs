@@ -4,7 +4,7 @@ use leptos::prelude::*;
 use model::buckets::histogram::{Bars, bars, bins};
 use viz::palette;
 use wire::live::Part;
-use wire::views::BucketStats;
+use wire::views::{BucketParameters, BucketStats};
 
 use super::StepSelection;
 use crate::live::Live;
@@ -92,6 +92,9 @@ fn columns() -> Vec<Column<Row>> {
         }),
         bandwidth("algbw", |stats| stats.algbw),
         bandwidth("busbw", |stats| stats.busbw),
+        Column::text("Parameters", |row: &Row| {
+            row.stats.parameters.as_ref().map_or_else(|| "—".into(), BucketParameters::label)
+        }),
     ]
 }
 

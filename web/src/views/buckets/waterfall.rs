@@ -9,6 +9,7 @@ use viz::palette;
 use viz::raster::Frame;
 use viz::raster::gantt::Gantt;
 use viz::span::Span;
+use wire::ids::Bucket;
 use wire::live::{Part, SliceKind, Waterfall};
 
 use super::StepSelection;
@@ -16,6 +17,7 @@ use super::minimap::Minimap;
 use super::zoom::{MARGINS, Zoom};
 use crate::canvas::Size;
 use crate::keys;
+use crate::live::Live;
 use crate::pen::{Align, Pen};
 use crate::plot::{Gesture, Plot, Stretch};
 use crate::route::Address;
@@ -59,7 +61,7 @@ pub fn Kinds() -> impl IntoView {
 #[component]
 pub fn WaterfallPlot(selection: StepSelection) -> impl IntoView {
     let stretch = expect_context::<Stretch>();
-    let zoom = Zoom::new(selection, expect_context::<Address>());
+    let (live, zoom) = (expect_context::<Live>(), Zoom::new(selection, expect_context::<Address>()));
     let hovered = RwSignal::new(None::<u32>);
     let height = Signal::derive(move || {
         (zoom.ranks.get() as f64 * ROW_PIXELS).clamp(HEIGHT_PIXELS.0, HEIGHT_PIXELS.1 * stretch.get())
@@ -81,7 +83,8 @@ pub fn WaterfallPlot(selection: StepSelection) -> impl IntoView {
     };
     let tip = move || {
         let drawn = selection.drawn.get()?;
-        describe(&drawn.waterfall, hovered.get()? as usize)
+        let label = |bucket| live.run.with(|run| Some(run.as_ref()?.report.parameters(bucket)?.label()));
+        describe(&drawn.waterfall, hovered.get()? as usize, label)
     };
     let tip_place = Signal::derive(move || hovered.get().and(zoom.place.get()));
     // Keep the selected rank in view.
@@ -241,8 +244,8 @@ fn arrow(selection: StepSelection, key: &str) -> bool {
     })
 }
 
-/// Describes a slice.
-fn describe(waterfall: &Waterfall, at: usize) -> Option<AnyView> {
+/// Describes a slice. `label` returns the label of a bucket's parameters, if they are known.
+fn describe(waterfall: &Waterfall, at: usize, label: impl Fn(Bucket) -> Option<String>) -> Option<AnyView> {
     let kind = SliceKind::ALL[usize::from(*waterfall.slice_kind.get(at)?)];
     let rank = waterfall.rank[waterfall.slice_row[at] as usize];
     let (begin, end) = (waterfall.slice_begin[at], waterfall.slice_end[at]);
@@ -250,7 +253,9 @@ fn describe(waterfall: &Waterfall, at: usize) -> Option<AnyView> {
     let bucket = (bucket != u32::MAX).then(|| {
         let bucket = bucket as usize;
         let bytes = units::bytes(waterfall.bucket_bytes[bucket]);
-        view! { <div>"bucket "{waterfall.bucket[bucket]}", "{bytes}</div> }
+        let number = waterfall.bucket[bucket];
+        let label = label(Bucket(number)).map(|label| format!(": {label}"));
+        view! { <div>"bucket "{number}{label}", "{bytes}</div> }
     });
     let paint = palette::slice(kind);
     Some(
