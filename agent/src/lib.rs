@@ -37,6 +37,7 @@ mod sampling;
 mod software;
 mod spool;
 mod transport;
+mod uploads;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -51,13 +52,14 @@ use wire::attributes::Attributes;
 use wire::batch::{Bye, Layout, Note};
 use wire::burst::Burst;
 use wire::device::DeviceSample;
-use wire::request::RecordingRequest;
+use wire::request::{RecordingRequest, TraceRequest};
 use wire::stacks::Stacks;
 
 pub use budget::Budget;
 pub use config::{Config, ConfigError, Job};
 pub use marks::{HostTimes, StepContext, StepMarks, Times};
 pub use recorder::Recorder;
+pub use uploads::{Traced, Uploads};
 // The types of `StepMarks`, so that a job needs no other crate.
 pub use wire::event::SpanKind;
 pub use wire::ids::Step;
@@ -81,6 +83,7 @@ struct Active {
     drain: Option<JoinHandle<()>>,
     stop: std::sync::Arc<drain::Stop>,
     sampling: Sampling,
+    uploads: Uploads,
 }
 
 impl Agent {
@@ -114,6 +117,7 @@ impl Agent {
         let stop = std::sync::Arc::new(drain::Stop::default());
         let (notes, note_queue) = mpsc::sync_channel(NOTE_QUEUE);
         let (asked, newest) = (Asked::default(), Newest::default());
+        let uploads = Uploads::new(&config);
         let drain = drain::Drain::new(
             config,
             rings.clone(),
@@ -125,7 +129,8 @@ impl Agent {
         );
         match std::thread::Builder::new().name("paceline-drain".into()).spawn(move || drain.run()) {
             Ok(handle) => {
-                let active = Active { rings, notes, asked, newest, drain: Some(handle), stop, sampling };
+                let drain = Some(handle);
+                let active = Active { rings, notes, asked, newest, drain, stop, sampling, uploads };
                 Self { active: Some(active) }
             }
             Err(error) => {
@@ -177,6 +182,12 @@ impl Agent {
             asked: active.map(|active| active.asked.clone()).unwrap_or_default(),
             newest: active.map(|active| active.newest.clone()).unwrap_or_default(),
         }
+    }
+
+    /// Returns the connection for answers that do not fit into a batch; `None` if the agent is disabled.
+    #[must_use]
+    pub fn uploads(&self) -> Option<Uploads> {
+        self.active.as_ref().map(|active| active.uploads.clone())
     }
 
     /// Sends the end-of-run message and flushes. Waits at most five seconds for the server.
@@ -259,6 +270,12 @@ impl Notes {
     #[must_use]
     pub fn stacks_asked(&self, done: u64) -> Option<RecordingRequest> {
         self.asked.stacks.after(done)
+    }
+
+    /// Returns the newest request for a trace of this rank's steps, if its number is larger than `done`.
+    #[must_use]
+    pub fn trace_asked(&self, done: u64) -> Option<TraceRequest> {
+        self.asked.trace_after(done)
     }
 
     /// Returns the newest step that ended and its length; `None` before the first. The value is up to a tenth of a

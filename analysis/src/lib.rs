@@ -35,6 +35,7 @@ pub mod scaling;
 pub mod stacks;
 pub mod stats;
 pub mod step;
+pub mod traces;
 pub mod verdict;
 pub mod waterfall;
 pub mod what_if;

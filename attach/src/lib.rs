@@ -36,3 +36,4 @@ mod sampling;
 mod software;
 mod stacks;
 mod table;
+mod traces;

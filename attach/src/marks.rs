@@ -16,6 +16,11 @@ pub(crate) fn updated() {
     UPDATES.fetch_add(1, Ordering::Relaxed);
 }
 
+/// Returns the number of updates so far. The step that follows an update has this number.
+pub(crate) fn count() -> u64 {
+    UPDATES.load(Ordering::Relaxed)
+}
+
 /// Returns the number of updates so far if a collective enqueued now is the communicator's first one after an update, and
 /// `None` otherwise, or if no update was ever reported. Must be called exactly once per collective.
 pub(crate) fn begins(communicator: u64) -> Option<NonZeroU32> {

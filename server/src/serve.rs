@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use wire::ids::RunId;
 
+use crate::captures::Capturing;
 use crate::clock::ServerClock;
 use crate::http::connections;
 use crate::http::guard::Guard;
@@ -101,12 +102,13 @@ impl Server {
             token: options.token,
         };
         let over = runs.over();
-        let hub = Hub::start(runs, clock, metrics.clone(), &vitals, Some(runs_at));
+        let hub = Hub::start(runs, clock, metrics.clone(), &vitals, Some(runs_at.clone()));
         let closing = tokio::spawn(close_ended(hub.clone(), log.clone(), over));
         let (stop, stopping) = watch::channel(false);
         let app = App {
             hub: hub.clone(),
             log,
+            captures: Capturing::new(hub.clone(), runs_at, clock),
             metrics,
             clock,
             guard: Arc::new(guard),

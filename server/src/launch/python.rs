@@ -24,7 +24,7 @@ macro_rules! modules {
 }
 
 /// The modules of the package.
-const MODULES: [(&str, &str); 21] = modules![
+const MODULES: [(&str, &str); 22] = modules![
     "__init__.py",
     "_agent.py",
     "_buckets.py",
@@ -42,6 +42,7 @@ const MODULES: [(&str, &str); 21] = modules![
     "_run.py",
     "_thread.py",
     "_torchft.py",
+    "_trace.py",
     "_trackers.py",
     "_waiter.py",
     "_waits.py",

@@ -7,7 +7,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use wire::batch::Batch;
 use wire::clock::ServerNanos;
 use wire::ids::{Rank, RunId, Step};
-use wire::request::{RecordingRequest, Requests};
+use wire::request::{RecordingRequest, Requests, TraceRequest};
 use wire::stacks::Stacks;
 
 use super::devices::Devices;
@@ -117,6 +117,15 @@ pub enum Command {
         /// The request, or `None` if there is no such run or rank.
         reply: oneshot::Sender<Option<RecordingRequest>>,
     },
+    /// Ask ranks for a trace of some steps.
+    AskForTrace {
+        /// The run.
+        run: RunId,
+        /// The ranks.
+        ranks: Vec<Rank>,
+        /// The request.
+        request: TraceRequest,
+    },
     /// Get the newest stacks of each rank.
     Stacks {
         /// The run.
@@ -156,6 +165,7 @@ impl Command {
             | Self::Devices { run, .. }
             | Self::AskForBurst { run, .. }
             | Self::AskForStacks { run, .. }
+            | Self::AskForTrace { run, .. }
             | Self::Stacks { run, .. }
             | Self::Open { run, .. }
             | Self::Report { run, .. } => run,

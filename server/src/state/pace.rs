@@ -34,7 +34,8 @@ impl Pace {
             || self.viewed.is_some_and(|viewed| now - viewed < AFTER_REQUEST_NANOS)
             // Evidence of a verdict or a hang is to be there soon.
             || asked.burst.is_some()
-            || asked.stacks.is_some();
+            || asked.stacks.is_some()
+            || asked.trace.is_some();
         Requests { batch_interval: Some(if is_viewed { VIEWED } else { UNVIEWED }), ..asked }
     }
 }

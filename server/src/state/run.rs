@@ -9,7 +9,7 @@ use wire::attributes::Attributes;
 use wire::batch::{Hello, Instrumentation};
 use wire::clock::ServerNanos;
 use wire::ids::{Incarnation, RunId, Seq, Step};
-use wire::request::RecordingRequest;
+use wire::request::{RecordingRequest, TraceRequest};
 use wire::views::{Gap, Hang};
 
 use super::clocks::Clocks;
@@ -61,6 +61,8 @@ struct RankState {
     last_step: Option<Step>,
     devices: RankDevices,
     stacks: RankStacks,
+    /// The newest request for a trace.
+    trace_asked: Option<TraceRequest>,
     /// The host history, shared with reports, which are made on another thread.
     host: Arc<HostHistory>,
 }
