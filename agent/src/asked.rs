@@ -1,7 +1,7 @@
 //! The newest requests from the server. The drain thread stores them, and the threads that answer them read them.
 
-use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use wire::request::{RecordingRequest, Requests, TraceRequest};
 

@@ -23,6 +23,7 @@ mod groups;
 pub mod hang;
 pub mod hosts;
 mod in_code;
+mod in_trace;
 mod join;
 pub mod latency;
 pub mod loss;

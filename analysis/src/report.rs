@@ -11,6 +11,7 @@ use wire::clock::ServerNanos;
 use wire::event::Function;
 use wire::ids::{Bucket, Rank, RunId};
 use wire::stacks::Stacks;
+use wire::views::captures::TraceComparison;
 use wire::views::{
     AttributeRanks, BucketStats, ComputedOn, Failure, Figure, Gap, GapKind, Group, Hang, HostRanks, Missing,
     OwnOverhead, RankClock, RankDrops, RankEvent, RankLedger, Report, RunState, ScalingEfficiency, Verdict,
@@ -22,7 +23,9 @@ use crate::hosts::{self, Hosts, RankHost};
 use crate::loss::StepCosts;
 use crate::step::{CollectiveAnalysis, RankAnalysis, StepAnalysis};
 use crate::verdict::{Findings, Setting};
-use crate::{bursts, comm_model, groups, in_code, latency, loss, overhead, stats, verdict, what_if, wording};
+use crate::{
+    bursts, comm_model, groups, in_code, in_trace, latency, loss, overhead, stats, verdict, what_if, wording,
+};
 use timing::clocks::ClockFit;
 
 /// The number of warm-up steps, which are stored but not counted. They warm caches up and run on the first bucket
@@ -66,6 +69,8 @@ pub struct RunFacts {
     pub bursts: Vec<Option<Activity>>,
     /// The newest stacks of each rank's threads.
     pub stacks: Vec<Option<Arc<Stacks>>>,
+    /// What differs between the newest traces of two ranks.
+    pub traced: Option<Arc<TraceComparison>>,
     /// The share of the time, 0 to 1, below which an effect is a note instead of a verdict.
     pub notable_share: f64,
     /// The steps whose records cannot be shown, in ascending order. None of them becomes the example of a verdict.
@@ -404,6 +409,7 @@ fn findings(facts: &RunFacts, observed: &[&StepAnalysis]) -> Findings {
             hosts::explain(finding, &hosts, window);
         }
         bursts::explain(finding, &facts.bursts);
+        in_trace::explain(finding, facts.traced.as_deref());
         in_code::explain(finding, &facts.stacks);
     }
     found
@@ -451,6 +457,7 @@ pub(crate) mod tests {
             hosts: Vec::new(),
             bursts: Vec::new(),
             stacks: Vec::new(),
+            traced: None,
             notable_share: verdict::NOTABLE_SHARE,
             hidden_steps: Vec::new(),
         }

@@ -5,7 +5,7 @@ mod events;
 use std::collections::{BTreeMap, HashSet};
 use std::io::Read;
 
-use wire::ids::Rank;
+use wire::ids::{Rank, Step};
 use wire::views::captures::{TraceComparison, TraceRow, TraceRowKind, TraceTotals};
 
 use events::{Category, Event, Events};
@@ -72,9 +72,13 @@ pub fn summary(trace: impl Read) -> Result<Summary, TraceError> {
     Ok(Summary { totals, sums })
 }
 
-/// Compares the trace of a rank with that of another.
+/// Compares the trace of a rank, which begins with `first_step`, with that of another.
 #[must_use]
-pub fn compare((rank, own): (Rank, &Summary), (against, other): (Rank, &Summary)) -> TraceComparison {
+pub fn compare(
+    (rank, own): (Rank, &Summary),
+    (against, other): (Rank, &Summary),
+    first_step: Step,
+) -> TraceComparison {
     let names: HashSet<&(TraceRowKind, String)> = own.sums.keys().chain(other.sums.keys()).collect();
     let of = |summary: &Summary, key: &(TraceRowKind, String)| {
         let (nanos, calls) = summary.sums.get(key).copied().unwrap_or_default();
@@ -87,11 +91,13 @@ pub fn compare((rank, own): (Rank, &Summary), (against, other): (Rank, &Summary)
     };
     let mut rows: Vec<TraceRow> = names.into_iter().map(row).collect();
     rows.retain(|row| row.difference().abs() >= LEAST_NANOS);
-    rows.sort_by(|a, b| b.difference().abs().total_cmp(&a.difference().abs()).then_with(|| a.name.cmp(&b.name)));
+    rows.sort_by(|a, b| {
+        b.difference().abs().total_cmp(&a.difference().abs()).then_with(|| a.name.cmp(&b.name))
+    });
     let left_out = rows.len().saturating_sub(MAX_ROWS) as u64;
     rows.truncate(MAX_ROWS);
     rows.sort_by(|a, b| b.difference().total_cmp(&a.difference()).then_with(|| a.name.cmp(&b.name)));
-    TraceComparison { rank, against, own: own.totals, other: other.totals, rows, left_out }
+    TraceComparison { rank, against, first_step, own: own.totals, other: other.totals, rows, left_out }
 }
 
 /// Returns the begin of the first step, the end of the last, and the number of steps.
@@ -108,7 +114,8 @@ fn window(events: &Events) -> Result<(f64, f64, u32), TraceError> {
 
 /// Returns the correlations of the launches within the steps.
 fn launched(events: &Events, (begin, end): (f64, f64)) -> HashSet<u64> {
-    let runtime = events.list.iter().filter(|event| event.category == Category::Runtime && event.correlation != 0);
+    let runtime =
+        events.list.iter().filter(|event| event.category == Category::Runtime && event.correlation != 0);
     runtime.filter(|event| (begin..end).contains(&event.begin)).map(|event| event.correlation).collect()
 }
 

@@ -91,7 +91,9 @@ impl Drop for OnDemand {
 
 fn answer(request: TraceRequest, uploads: &Uploads, stops: &impl Fn() -> bool) {
     let sent = offer(request, stops).and_then(|(traced, mut file)| {
-        uploads.trace(request, traced, &mut file, stops).map_err(|reason| format!("the trace was not accepted: {reason}"))
+        uploads
+            .trace(request, traced, &mut file, stops)
+            .map_err(|reason| format!("the trace was not accepted: {reason}"))
     });
     if let Err(reason) = sent {
         // If the server cannot be told, it says that the rank has not answered.
@@ -102,12 +104,16 @@ fn answer(request: TraceRequest, uploads: &Uploads, stops: &impl Fn() -> bool) {
 /// Offers a request to Python and waits for its answer.
 fn offer(request: TraceRequest, stops: impl Fn() -> bool) -> Answer {
     if marks::count() == 0 {
-        return Err("PyTorch has reported no update of parameters in this process, so its steps are not known".into());
+        return Err(
+            "PyTorch has reported no update of parameters in this process, so its steps are not known".into(),
+        );
     }
     if !sampling::updates_are_steps() {
-        return Err("the steps of this job are not its updates of parameters, so they cannot be told apart while it \
+        return Err(
+            "the steps of this job are not its updates of parameters, so they cannot be told apart while it \
                     trains"
-            .into());
+                .into(),
+        );
     }
     until_answered(request, stops)
 }
@@ -135,7 +141,11 @@ fn wait(number: u64, stops: impl Fn() -> bool) -> Answer {
         let is_recorded = IS_RECORDED.load(Ordering::Relaxed);
         let limit = if is_recorded { WRITE_LIMIT } else { STEP_LIMIT };
         if since.elapsed() > limit {
-            return Err(format!("{} within {} s", if is_recorded { "the trace was not written" } else { "no step ended" }, limit.as_secs()));
+            return Err(format!(
+                "{} within {} s",
+                if is_recorded { "the trace was not written" } else { "no step ended" },
+                limit.as_secs()
+            ));
         }
         let now = marks::count();
         if now != updates && !is_recorded {

@@ -17,7 +17,7 @@ import weakref
 from time import monotonic_ns
 
 from paceline._agent import agent
-from paceline._errors import guarded
+from paceline._errors import guarded, is_of_a_signal_handler
 from paceline._thread import is_training
 
 # The largest compressed trace, in bytes, and the free space that writing one needs. Uncompressed it is up to 20 times as large.
@@ -26,6 +26,9 @@ MOST_BYTES, FREE_BYTES = 64 << 20, 2 << 30
 CHUNK_BYTES = 1 << 20
 # The longest time that the exit of the process waits for a trace that is being written, in seconds.
 EXIT_SECONDS = 5
+# How long a profiler of the job on another thread waits for the end of a trace, in seconds. It fails if it starts before.
+GIVE_WAY_SECONDS = 5
+OWN_PROFILER = "the job started its own profiler during the trace"
 
 # Whether an update has ended a step that a trace may begin or end with.
 due = False
@@ -33,6 +36,8 @@ due = False
 running = None
 # The number of the newest request that was taken up.
 done = 0
+# The thread that writes the newest trace.
+writer = None
 # The job's own profilers that are active.
 theirs = weakref.WeakSet()
 
@@ -55,13 +60,37 @@ def turn():
     global due, running
     asked, is_between, due = agent().trace_asked(), due, False
     if running is not None:
-        if asked is None or asked[0] != running.number:
+        if running.gives_way.is_set():
+            # Where it did not wait, ending the trace would end that profiler as well.
+            if not theirs:
+                stop(OWN_PROFILER)
+        elif asked is None or asked[0] != running.number:
             # Nobody waits for it any more: its steps took too long.
             stop()
-        elif is_between and running.step_ended():
-            running = None
+        elif is_between:
+            go_on(running)
     elif is_between and asked is not None and asked[0] != done:
         begin(*asked)
+
+
+def go_on(trace):
+    """Ends a step of the trace."""
+    global running
+    # After an error, none is running.
+    running = None
+    try:
+        if not trace.step_ended():
+            running = trace
+    except BaseException as error:
+        trace.abandon()
+        if is_of_the_job(error):
+            raise
+        agent().not_traced(trace.number, "PyTorch's profiler failed: %s: %s" % (type(error).__name__, error))
+
+
+def is_of_the_job(error):
+    """Returns whether an error came from the job's own code: a signal handler, which may run here."""
+    return not isinstance(error, Exception) or is_of_a_signal_handler(error)
 
 
 def begin(number, first, steps, now):
@@ -76,6 +105,8 @@ def begin(number, first, steps, now):
             running = Trace(number, now, steps)
             return
         except Exception as error:
+            if is_of_the_job(error):
+                raise
             reason = "PyTorch's profiler did not start: %s: %s" % (type(error).__name__, error)
     agent().not_traced(number, reason)
 
@@ -111,6 +142,7 @@ class Trace:
         torch = sys.modules["torch"]
         self.autograd, self.number, self.first, self.steps = torch.autograd, number, first, steps
         self.step = first
+        self.gives_way, self.ended = threading.Event(), threading.Event()
         # Not entered: entering and leaving it waits for the device.
         own = torch.autograd.profiler.profile(
             use_kineto=True, use_device="cuda" if torch.cuda.is_initialized() else None
@@ -119,16 +151,21 @@ class Trace:
             # As `torch.profiler` does: CUDA graphs and a CUPTI that is taken down do not work together.
             os.environ.setdefault("TEARDOWN_CUPTI", "0")
             os.environ.setdefault("DISABLE_CUPTI_LAZY_REINIT", "1")
-        watch_forks()
-        self.autograd._prepare_profiler(new_config(own), own.kineto_activities)
-        self.autograd._enable_profiler(own.config(), own.kineto_activities)
+        watch_ends()
         self.annotation = None
         try:
+            self.autograd._prepare_profiler(new_config(own), own.kineto_activities)
+            self.autograd._enable_profiler(own.config(), own.kineto_activities)
             self.begin_step()
+            self.pause = monotonic_ns() - began
         except BaseException:
-            self.end()
+            self.abandon()
             raise
-        self.pause = monotonic_ns() - began
+
+    def abandon(self):
+        """Stops the profiler after an error."""
+        if self.autograd._profiler_enabled():
+            self.end()
 
     def begin_step(self):
         # The name by which tools know a step.
@@ -152,17 +189,19 @@ class Trace:
         recorded = self.end()
         self.pause += monotonic_ns() - began
         agent().trace_recorded(self.number)
-        thread = threading.Thread(target=guarded, args=(write, self, recorded), name="paceline-trace", daemon=True)
-        atexit.register(thread.join, EXIT_SECONDS)
-        thread.start()
+        write_aside(self, recorded)
         return True
 
     def end(self):
         """Stops the profiler. Returns what it recorded."""
+        if not self.autograd._profiler_enabled():
+            # What it would return must not be written: PyTorch 2.15 fails with a signal.
+            raise RuntimeError("something else has stopped it")
         try:
             self.end_step()
         finally:
             recorded = self.autograd._disable_profiler()
+            self.ended.set()
         return recorded
 
 
@@ -174,8 +213,15 @@ def new_config(own):
         return own.config()
 
 
+def write_aside(trace, recorded):
+    """Writes what a trace recorded, on a thread of its own."""
+    global writer
+    writer = threading.Thread(target=guarded, args=(write, trace, recorded), name="paceline-trace", daemon=True)
+    writer.start()
+
+
 def write(trace, recorded):
-    """Writes what a trace recorded, on a thread of its own, and hands the compressed file over."""
+    """Writes what a trace recorded and hands the compressed file over."""
     folder = tempfile.mkdtemp(prefix="paceline-trace-")
     try:
         with tempfile.TemporaryFile() as packed:
@@ -208,11 +254,17 @@ def write_to(path, recorded, packed):
 
 
 @functools.lru_cache(maxsize=None)
-def watch_forks():
-    """Ends a trace before the thread that trains forks the process: the child would record for ever."""
-    forks = "the job started a process during the trace"
-    os.register_at_fork(before=functools.partial(guarded, stop, forks))
-    atexit.register(guarded, stop, "the process ended during the trace")
+def watch_ends():
+    """Ends a trace before the thread that trains forks the process, whose child would record for ever, and at exit."""
+    os.register_at_fork(before=functools.partial(guarded, stop, "the job started a process during the trace"))
+    atexit.register(guarded, finish)
+
+
+def finish():
+    """Ends a trace at the exit of the process, which waits until its files are removed."""
+    stop("the process ended during the trace")
+    if writer is not None:
+        writer.join(EXIT_SECONDS)
 
 
 def observe_profilers(profiler):
@@ -227,7 +279,11 @@ def observe_profiler(cls, starts):
     @functools.wraps(start)
     def started(self, *arguments, **named):
         guarded(give_way, self)
-        return start(self, *arguments, **named)
+        try:
+            return start(self, *arguments, **named)
+        except BaseException:
+            guarded(theirs.discard, self)
+            raise
 
     @functools.wraps(leave)
     def left(self, *arguments, **named):
@@ -241,5 +297,10 @@ def observe_profiler(cls, starts):
 
 
 def give_way(profiler):
+    """Ends the trace before a profiler of the job begins. On another thread, it waits until the thread that trains did so."""
+    trace = running
+    if trace is not None and not is_training():
+        trace.gives_way.set()
+        trace.ended.wait(GIVE_WAY_SECONDS)
     theirs.add(profiler)
-    stop("the job started its own profiler during the trace")
+    stop(OWN_PROFILER)

@@ -1,5 +1,6 @@
 //! Captures: which ranks and steps to ask for, and the traces that ranks send.
 
+use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::sync::Arc;
 
@@ -11,8 +12,8 @@ use tokio::task::JoinHandle;
 use wire::clock::ServerNanos;
 use wire::ids::{Rank, RunId, Step};
 use wire::request::TraceRequest;
-use wire::views::captures::{Capture, CaptureOutcome, StoredTrace, TraceComparison};
-use wire::views::{AttributeKind, Culprit, Report, VerdictState};
+use wire::views::captures::{Capture, CaptureOutcome, CapturedRank, StoredTrace, TraceComparison};
+use wire::views::{AttributeKind, Cause, Culprit, Report, VerdictState};
 
 use crate::clock::ServerClock;
 use crate::printable::one_line;
@@ -20,7 +21,7 @@ use crate::state::command::Command;
 use crate::state::hub::{Hub, Stopped};
 use crate::state::snapshot::RunSnapshot;
 use crate::store::StoreError;
-use crate::store::captures::{Asked, Captures, Incoming};
+use crate::store::captures::{Asked, Captures, Incoming, pair};
 use crate::store::directory::Layout;
 
 /// The number of steps of a trace if the request does not say it.
@@ -72,8 +73,13 @@ impl Capturing {
     /// Creates the captures of a server.
     #[must_use]
     pub fn new(hub: Hub, layout: Layout, clock: ServerClock) -> Self {
-        Self { hub, layout, clock, receiving: Arc::new(Semaphore::new(MAX_RECEIVING)),
-            comparing: Arc::new(Semaphore::new(1)) }
+        Self {
+            hub,
+            layout,
+            clock,
+            receiving: Arc::new(Semaphore::new(MAX_RECEIVING)),
+            comparing: Arc::new(Semaphore::new(1)),
+        }
     }
 
     /// Returns the captures of a run.
@@ -130,20 +136,74 @@ impl Capturing {
     ///
     /// # Errors
     /// Returns the reason why a trace cannot be read.
-    pub async fn compare(&self, run: &RunId, capture: &Capture, ranks: (Rank, Rank)) -> Result<TraceComparison, String> {
+    pub async fn compare(
+        &self,
+        run: &RunId,
+        capture: &Capture,
+        ranks: (Rank, Rank),
+    ) -> Result<TraceComparison, String> {
         let _turn = self.comparing.acquire().await.map_err(|closed| closed.to_string())?;
         let (captures, capture) = (self.of(run), capture.clone());
         let compared = tokio::task::spawn_blocking(move || compare(&captures, &capture, ranks)).await;
         compared.map_err(|error| error.to_string())?
     }
+
+    /// Compares the first two ranks of a capture, as evidence, once all of its ranks have answered.
+    pub async fn compare_complete(self, run: RunId, id: u64) {
+        let captures = self.of(&run);
+        let found = tokio::task::spawn_blocking(move || captures.find(id)).await;
+        let Ok(Ok(Some(capture))) = found else { return };
+        let Some(ranks) = pair(&capture).filter(|_| capture.is_complete()) else { return };
+        match self.compare(&run, &capture, ranks).await {
+            Ok(compared) => {
+                let compared = Box::new(compared);
+                // A server that stops needs no evidence.
+                let _stopped = self.hub.send(Command::Traced { run, compared }).await;
+            }
+            Err(error) => {
+                tracing::warn!(%run, capture = id, %error, "the traces of this capture cannot be compared");
+            }
+        }
+    }
+
+    /// Asks for traces by itself, once for each rank whose compute makes a run slow, until the server stops.
+    pub async fn trace_verdicts(self) {
+        let (mut snapshots, mut asked) = (self.hub.subscribe(), BTreeSet::new());
+        loop {
+            let snapshot = snapshots.borrow_and_update().clone();
+            asked.retain(|(run, _)| snapshot.runs.contains_key(run));
+            for (id, shown) in &snapshot.runs {
+                let suspect = shown.report.as_deref().and_then(slow_compute);
+                let Some(key) = suspect.map(|rank| (id.clone(), rank)) else { continue };
+                if !shown.summary.state.has_ended()
+                    && asked.insert(key)
+                    && let Err(reason) = self.ask(shown, None, DEFAULT_STEPS, true).await
+                {
+                    tracing::info!(run = %id, %reason, "no traces are made because of the verdict on this run");
+                }
+            }
+            if snapshots.changed().await.is_err() {
+                return;
+            }
+        }
+    }
 }
 
-fn compare(captures: &Captures, capture: &Capture, (rank, against): (Rank, Rank)) -> Result<TraceComparison, String> {
+fn compare(
+    captures: &Captures,
+    capture: &Capture,
+    (rank, against): (Rank, Rank),
+) -> Result<TraceComparison, String> {
     if let Some(known) = captures.comparison(capture.id, (rank, against)) {
         return Ok(known);
     }
     let (own, other) = (summary(captures, capture, rank)?, summary(captures, capture, against)?);
-    let mut compared = traces::compare((rank, &own), (against, &other));
+    let is_it = |one: &&CapturedRank| one.rank == rank;
+    let first = match capture.ranks.iter().find(is_it).map(|one| &one.outcome) {
+        Some(CaptureOutcome::Stored(stored)) => stored.first_step,
+        _ => capture.first_step,
+    };
+    let mut compared = traces::compare((rank, &own), (against, &other), first);
     // Names come from the job.
     for row in &mut compared.rows {
         row.name = one_line(&row.name).into_owned();
@@ -160,7 +220,8 @@ fn summary(captures: &Captures, capture: &Capture, rank: Rank) -> Result<Summary
     });
     let stored = stored.ok_or_else(|| of_rank("there is no trace".into()))?;
     let bytes = captures.trace(capture.id, rank, stored).map_err(|error| of_rank(error.to_string()))?;
-    traces::summary(MultiGzDecoder::new(&bytes[..]).take(MAX_PLAIN_BYTES)).map_err(|error| of_rank(error.to_string()))
+    traces::summary(MultiGzDecoder::new(&bytes[..]).take(MAX_PLAIN_BYTES))
+        .map_err(|error| of_rank(error.to_string()))
 }
 
 /// A trace that is being received. If the value is dropped, what was received is removed.
@@ -184,7 +245,8 @@ impl Receiving {
     pub async fn finish(self, trace: StoredTrace) -> Result<StoredTrace, String> {
         let Self { pieces, writing, id, rank } = self;
         drop(pieces);
-        let incoming = writing.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+        let incoming =
+            writing.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
         let finished = tokio::task::spawn_blocking(move || incoming.finish(id, rank, trace)).await;
         finished.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
     }
@@ -237,15 +299,19 @@ fn plan(
     Ok(Asked { id, first_step: first, steps, automatic, ranks: ranks.into_iter().map(Rank).collect() })
 }
 
+/// Returns the culprit of the worst verdict that is not over, if it computes slowly.
+fn slow_compute(report: &Report) -> Option<u32> {
+    let worst = report.verdicts.iter().find(|verdict| verdict.state != VerdictState::Resolved)?;
+    let is_it = matches!(worst.cause, Cause::Compute | Cause::MoreWork | Cause::Host | Cause::Processor);
+    worst.culprit.as_ref().filter(|_| is_it)?.ranks().first().copied()
+}
+
 /// Returns the culprit of the worst verdict that is not over and a rank that no verdict names; ranks 0 and 1 if no rank
 /// stands out.
 fn usual_ranks(report: &Report) -> Vec<u32> {
     let present = report.verdicts.iter().filter(|verdict| verdict.state != VerdictState::Resolved);
-    let blamed: Vec<u32> = present
-        .filter_map(|verdict| verdict.culprit.as_ref())
-        .flat_map(Culprit::ranks)
-        .copied()
-        .collect();
+    let blamed: Vec<u32> =
+        present.filter_map(|verdict| verdict.culprit.as_ref()).flat_map(Culprit::ranks).copied().collect();
     let others = (0..report.ranks).filter(|rank| !blamed.contains(rank));
     blamed.first().copied().into_iter().chain(others).take(2).collect()
 }

@@ -215,6 +215,9 @@ struct ServeArguments {
     /// Host name to accept, in addition to IP addresses and localhost (repeatable)
     #[arg(long = "host-name", value_name = "NAME")]
     host_names: Vec<String>,
+    /// Trace 3 steps of a PyTorch job with its profiler, once for each rank that computes slowly; these steps take longer
+    #[arg(long)]
+    auto_traces: bool,
 }
 
 #[derive(Debug, Args)]

@@ -31,6 +31,7 @@ pub fn empty_report() -> Report {
         attributes: Vec::new(),
         bursts: Vec::new(),
         stacks: Vec::new(),
+        traced: None,
         notable_share: 0.05,
         hidden_steps: Vec::new(),
     };

@@ -46,7 +46,9 @@ impl Category {
     /// Returns the category of an event; `None` if it is not counted. Before 2022, categories were written in capitals.
     fn of(category: &str, name: &str) -> Option<Self> {
         match category {
-            "user_annotation" | "cpu_op" | "Operator" if name.starts_with("ProfilerStep#") => Some(Self::Step),
+            "user_annotation" | "cpu_op" | "Operator" if name.starts_with("ProfilerStep#") => {
+                Some(Self::Step)
+            }
             "cpu_op" | "Operator" => Some(Self::Operator),
             "user_annotation" => Some(Self::Range),
             "cuda_runtime" | "cuda_driver" | "Runtime" => Some(Self::Runtime),
@@ -235,7 +237,9 @@ impl From<AnyNumber> for Number {
 
 impl Events {
     fn add(&mut self, written: &Written<'_>) {
-        let Some(category) = Category::of(&written.cat, &written.name).filter(|_| written.ph == "X") else { return };
+        let Some(category) = Category::of(&written.cat, &written.name).filter(|_| written.ph == "X") else {
+            return;
+        };
         let thread = match (&written.pid, &written.tid) {
             (Id::Number(pid), Id::Number(tid)) => format!("{pid} {tid}"),
             (Id::Text(pid), Id::Number(tid)) => format!("{pid} {tid}"),

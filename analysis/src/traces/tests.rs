@@ -54,11 +54,12 @@ fn self_time_leaves_out_what_lies_within_and_a_kernel_belongs_to_the_step_that_l
 fn what_takes_the_compared_rank_longer_comes_first() {
     let slow = SMALL.replace(r#""ts": 1010, "dur": 100"#, r#""ts": 1010, "dur": 150"#);
     let [slow, small] = [&slow, SMALL].map(|text| summary(text.as_bytes()).unwrap());
-    let compared = compare((Rank(2), &slow), (Rank(3), &small));
-    let rows: Vec<(&str, f64)> = compared.rows.iter().map(|row| (row.name.as_str(), row.difference())).collect();
+    let compared = compare((Rank(2), &slow), (Rank(3), &small), Step(7));
+    let rows: Vec<(&str, f64)> =
+        compared.rows.iter().map(|row| (row.name.as_str(), row.difference())).collect();
     assert_eq!(rows, [("aten::conv", 25_000.0), (OUTSIDE, -25_000.0)]);
     assert_eq!((compared.rank, compared.against, compared.left_out), (Rank(2), Rank(3), 0));
-    assert!(compare((Rank(0), &small), (Rank(1), &small)).rows.is_empty());
+    assert!(compare((Rank(0), &small), (Rank(1), &small), Step(7)).rows.is_empty());
 }
 
 #[test]
@@ -101,14 +102,17 @@ fn recorded_traces_of_several_schemas_are_read() {
 /// In these traces, one rank sleeps three times for a second (its `README.md`).
 #[test]
 fn a_planted_sleep_is_what_differs() {
-    let Some(folder) = recorded("torchrec_sleep_pl") else { return eprintln!("SKIP recorded traces: there are none here") };
-    let mut files: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let Some(folder) = recorded("torchrec_sleep_pl") else {
+        return eprintln!("SKIP recorded traces: there are none here");
+    };
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     let ranks: Vec<Summary> = files.iter().map(|file| read(file)).collect();
     let outside: Vec<f64> = ranks.iter().map(|rank| rank.totals.outside_nanos).collect();
     let slow = (0..ranks.len()).max_by(|a, b| outside[*a].total_cmp(&outside[*b])).unwrap();
     let other = usize::from(slow == 0);
-    let compared = compare((Rank(slow as u32), &ranks[slow]), (Rank(other as u32), &ranks[other]));
+    let compared = compare((Rank(slow as u32), &ranks[slow]), (Rank(other as u32), &ranks[other]), Step(4));
     let row = &compared.rows[0];
     assert!(row.name == OUTSIDE && (0.9e9..1.1e9).contains(&row.difference()), "{row:?} {outside:?}");
 }

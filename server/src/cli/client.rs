@@ -73,7 +73,8 @@ impl Client {
 
     /// Returns an answer that is a file.
     pub(super) fn bytes(&self, path: &str) -> anyhow::Result<Vec<u8>> {
-        let mut request = self.client.get(self.address(path)).config().timeout_global(Some(FILE_TIMEOUT)).build();
+        let mut request =
+            self.client.get(self.address(path)).config().timeout_global(Some(FILE_TIMEOUT)).build();
         if let Some(authorization) = &self.authorization {
             request = request.header("authorization", authorization);
         }

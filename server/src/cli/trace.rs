@@ -8,9 +8,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use units::{bytes, nanos, signed_nanos};
 use wire::request::TraceRequest;
-use wire::views::captures::{
-    Capture, CaptureOutcome, StoredTrace, TraceComparison, TraceRowKind,
-};
+use wire::views::captures::{Capture, CaptureOutcome, StoredTrace, TraceComparison, TraceRowKind};
 
 use super::client::{Client, RunOnServer};
 use super::print;
@@ -77,10 +75,9 @@ pub(super) fn run(arguments: &TraceArguments) -> anyhow::Result<()> {
                 told(stored, capture.first_step.0, &place)
             }
             CaptureOutcome::Refused { reason } => format!("no trace: {reason}"),
-            CaptureOutcome::Waiting => format!(
-                "no answer yet: look again at {}, or wait longer with --wait",
-                server.address(&path)
-            ),
+            CaptureOutcome::Waiting => {
+                format!("no answer yet: look again at {}, or wait longer with --wait", server.address(&path))
+            }
         };
         let _ = writeln!(out, "Rank {}: {said}", one.rank);
     }

@@ -212,11 +212,13 @@ pub async fn upload(
     let busy = || Failure::Busy("too many traces arrive at the same time: try again".into());
     let _place = app.captures.may_receive().ok_or_else(busy)?;
     let is_waiting = is_waiting(&app, &run, id, rank).await?;
-    let late = || Failure::BadRequest(format!("the trace did not arrive within {} s", TRACE_WITHIN.as_secs()));
+    let late =
+        || Failure::BadRequest(format!("the trace did not arrive within {} s", TRACE_WITHIN.as_secs()));
     let received = timeout(TRACE_WITHIN, receive(&app, &run, (id, rank), said, body, is_waiting));
     received.await.map_err(|_| late())??;
     let captures = app.captures.of(&run);
     aside(move || captures.limit()).await??;
+    tokio::spawn(app.captures.clone().compare_complete(run, id));
     Ok(StatusCode::OK)
 }
 
@@ -287,6 +289,7 @@ pub async fn refuse(
         let reason = one_line(&text).chars().take(MAX_REASON_CHARS).collect();
         let captures = app.captures.of(&run);
         aside(move || captures.refuse(id, rank, reason)).await??;
+        tokio::spawn(app.captures.clone().compare_complete(run, id));
     }
     Ok(StatusCode::OK)
 }

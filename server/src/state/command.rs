@@ -9,6 +9,7 @@ use wire::clock::ServerNanos;
 use wire::ids::{Rank, RunId, Step};
 use wire::request::{RecordingRequest, Requests, TraceRequest};
 use wire::stacks::Stacks;
+use wire::views::captures::TraceComparison;
 
 use super::devices::Devices;
 use super::not_shown::NotShown;
@@ -126,6 +127,13 @@ pub enum Command {
         /// The request.
         request: TraceRequest,
     },
+    /// Two traces were compared.
+    Traced {
+        /// The run.
+        run: RunId,
+        /// What differs.
+        compared: Box<TraceComparison>,
+    },
     /// Get the newest stacks of each rank.
     Stacks {
         /// The run.
@@ -166,6 +174,7 @@ impl Command {
             | Self::AskForBurst { run, .. }
             | Self::AskForStacks { run, .. }
             | Self::AskForTrace { run, .. }
+            | Self::Traced { run, .. }
             | Self::Stacks { run, .. }
             | Self::Open { run, .. }
             | Self::Report { run, .. } => run,

@@ -264,6 +264,12 @@ impl Task {
                 let held = self.runs.held.get_mut(&id);
                 held.into_iter().for_each(|held| held.run.ask_for_trace(&ranks, request));
             }
+            Command::Traced { run: id, compared } => {
+                if let Some(held) = self.runs.held.get_mut(&id) {
+                    held.run.set_traced(*compared);
+                    held.changed();
+                }
+            }
             Command::Stacks { reply, .. } => {
                 let stacks =
                     run.map(|run| run.stacks().map(|(rank, stacks)| (rank, stacks.clone())).collect());

@@ -137,7 +137,8 @@ impl Captures {
     }
 
     fn shown(&self, id: u64, names: &[String]) -> Result<Capture, StoreError> {
-        let Asked { id, first_step, steps, automatic, ranks } = self.read(&self.file(&format!("{id}.json")))?;
+        let Asked { id, first_step, steps, automatic, ranks } =
+            self.read(&self.file(&format!("{id}.json")))?;
         let outcome = |rank: Rank| {
             let file = self.answer_file(id, rank);
             let is_there = names.iter().any(|name| file.file_name().is_some_and(|own| own == name.as_str()));
@@ -180,7 +181,10 @@ impl Captures {
         let path = self.trace_file(id, rank);
         let bytes = self.run.disk.read(&path).map_err(StoreError::io(&path, "read"))?;
         if (bytes.len() as u64, crc32fast::hash(&bytes)) != (stored.bytes, stored.crc32) {
-            return Err(StoreError::content(&path, "the trace is damaged on disk: it does not match its checksum"));
+            return Err(StoreError::content(
+                &path,
+                "the trace is damaged on disk: it does not match its checksum",
+            ));
         }
         Ok(bytes)
     }
@@ -189,6 +193,13 @@ impl Captures {
     #[must_use]
     pub fn comparison(&self, id: u64, (rank, against): (Rank, Rank)) -> Option<TraceComparison> {
         self.read(&self.file(&format!("{id}-of-{rank}-and-{against}.json"))).ok()
+    }
+
+    /// Returns the stored comparison of the newest capture that has one.
+    #[must_use]
+    pub fn newest_comparison(&self) -> Option<TraceComparison> {
+        let captures = self.list().unwrap_or_default();
+        captures.iter().find_map(|capture| self.comparison(capture.id, pair(capture)?))
     }
 
     /// Stores the comparison of two ranks.
@@ -279,7 +290,8 @@ impl Incoming {
         captures.run.disk.rename(&self.temporary, &path).map_err(StoreError::io(&path, "replace"))?;
         let stored = StoredTrace { bytes: self.bytes, crc32: self.checksum.clone().finalize(), ..trace };
         // Syncs the folder, and the name of the trace with it.
-        captures.write(&captures.answer_file(id, rank), &Answer { outcome: CaptureOutcome::Stored(stored) })?;
+        captures
+            .write(&captures.answer_file(id, rank), &Answer { outcome: CaptureOutcome::Stored(stored) })?;
         Ok(stored)
     }
 }
@@ -291,6 +303,13 @@ impl Drop for Incoming {
             let _stays = self.captures.run.disk.remove(&self.temporary);
         }
     }
+}
+
+/// Returns the two ranks of a capture that are compared unless others are asked for: the first two that have a trace.
+#[must_use]
+pub fn pair(capture: &Capture) -> Option<(Rank, Rank)> {
+    let mut stored = capture.stored();
+    Some((stored.next()?, stored.next()?))
 }
 
 fn report(error: &StoreError) {
@@ -367,7 +386,8 @@ mod tests {
         let error = captures.trace(1, Rank(2), &trace).unwrap_err().to_string();
         assert!(error.contains("1-rank-2.trace.gz") && error.contains("damaged"), "{error}");
         std::fs::write(captures.answer_file(1, Rank(2)), b"{}").unwrap();
-        let CaptureOutcome::Refused { reason } = captures.find(1).unwrap().unwrap().ranks[0].outcome.clone() else {
+        let CaptureOutcome::Refused { reason } = captures.find(1).unwrap().unwrap().ranks[0].outcome.clone()
+        else {
             panic!()
         };
         assert!(reason.contains("damaged"), "{reason}");

@@ -29,8 +29,7 @@ impl Capture {
 
     /// Returns the ranks with a trace, in the order in which they were named.
     pub fn stored(&self) -> impl Iterator<Item = Rank> {
-        let stored =
-            self.ranks.iter().filter(|one| matches!(one.outcome, CaptureOutcome::Stored(_)));
+        let stored = self.ranks.iter().filter(|one| matches!(one.outcome, CaptureOutcome::Stored(_)));
         stored.map(|one| one.rank)
     }
 }
@@ -85,6 +84,8 @@ pub struct TraceComparison {
     pub rank: Rank,
     /// The rank that it is compared with.
     pub against: Rank,
+    /// The first step of the rank's trace.
+    pub first_step: Step,
     /// The totals of the rank.
     pub own: TraceTotals,
     /// The totals of the other rank.

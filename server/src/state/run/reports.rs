@@ -97,6 +97,7 @@ impl Run {
             hosts: self.ranks.world().map(|rank| rank?.host()).collect(),
             bursts: self.ranks.world().map(|rank| rank?.devices.activity(now)).collect(),
             stacks: self.ranks.world().map(|rank| rank?.stacks.newest().cloned()).collect(),
+            traced: self.traced.clone(),
             notable_share: settings::notable_share(),
             hidden_steps: self.steps.hidden().collect(),
         }

@@ -7,6 +7,7 @@ use wire::clock::ServerNanos;
 use wire::ids::Rank;
 use wire::request::{RecordingRequest, Requests, TraceRequest};
 use wire::stacks::Stacks;
+use wire::views::captures::TraceComparison;
 use wire::views::{Hang, Report};
 
 use super::Run;
@@ -60,6 +61,11 @@ impl Run {
         let (burst, stacks) = (state.devices.asked(now), state.stacks.asked(now));
         let trace = state.trace_asked.filter(|request| request.is_current(now));
         Requests { burst, stacks, trace, ..Requests::default() }
+    }
+
+    /// Sets what differs between the newest traces of two ranks, as evidence.
+    pub fn set_traced(&mut self, compared: TraceComparison) {
+        self.traced = Some(Arc::new(compared));
     }
 
     /// Asks ranks for a trace, in the answer to their next batch.

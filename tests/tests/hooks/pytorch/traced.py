@@ -3,8 +3,7 @@
 Usage: traced.py OWN_PROFILER
 
 It trains until the file STOP in $FOLDER exists, which rank 0 decides for all, but not fewer steps than $STEPS. With
-OWN_PROFILER `always`, the job profiles itself all the time; with `schedule`, it waits and warms up in turns; with `later`,
-it begins once the file BEGIN exists.
+OWN_PROFILER `always`, the job profiles itself all the time; with `within`, it does so in every tenth step.
 """
 
 import os
@@ -17,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile, schedule
 
 OWN, FOLDER, STEPS = sys.argv[1], os.environ["FOLDER"], int(os.environ["STEPS"])
+STOP = os.path.join(FOLDER, "STOP")
 
 
 class Model(nn.Module):
@@ -30,10 +30,6 @@ class Model(nn.Module):
             for _ in range(200):
                 unused = torch.cosh(x)
         return self.layers(x)
-
-
-def has(name):
-    return os.path.exists(os.path.join(FOLDER, name))
 
 
 def loss_of(model, optimizer, number):
@@ -56,6 +52,9 @@ def main():
     if OWN == "always":
         own = profile(activities=[ProfilerActivity.CPU], schedule=schedule(wait=0, warmup=1, active=10**6))
         own.start()
+    elif OWN == "within":
+        own = profile(activities=[ProfilerActivity.CPU], schedule=schedule(wait=9, warmup=0, active=1))
+        own.start()
     number, losses, goes_on = 0, [], torch.ones(1)
     while goes_on.item():
         loss = loss_of(model, optimizer, number)
@@ -65,12 +64,8 @@ def main():
         # In the same step on each rank, and in every run.
         if number % 50 == 0:
             losses.append(loss.item())
-            goes_on = torch.tensor([0.0 if number >= STEPS and has("STOP") else 1.0, 1.0 if has("BEGIN") else 0.0])
+            goes_on = torch.tensor([0.0 if number >= STEPS and os.path.exists(STOP) else 1.0])
             dist.broadcast(goes_on, 0)
-            if OWN == "later" and goes_on[1] and own is None:
-                own = profile(activities=[ProfilerActivity.CPU])
-                own.start()
-            goes_on = goes_on[:1]
     if own is not None:
         own.stop()
         own.export_chrome_trace(os.path.join(FOLDER, "own-%d.json" % dist.get_rank()))

@@ -111,7 +111,10 @@ fn Listed(
     let steps = steps(first, capture.steps);
     let why = if capture.automatic { ", because of a verdict" } else { "" };
     let has_two = capture.stored().count() > 1;
-    let ranks = capture.ranks.into_iter().map(|one| view! { <Answer id=id one=one asked=first has_ended=has_ended /> });
+    let ranks = capture
+        .ranks
+        .into_iter()
+        .map(|one| view! { <Answer id=id one=one asked=first has_ended=has_ended /> });
     let ranks = ranks.collect_view();
     view! {
         <li class="capture" data-testid="capture">
@@ -140,7 +143,8 @@ fn Answer(id: u64, one: CapturedRank, asked: u64, has_ended: Memo<bool>) -> impl
         CaptureOutcome::Stored(stored) => {
             let href = move || format!("/api/v1/runs/{}/captures/{id}/ranks/{rank}", run.get());
             let name = format!("rank-{rank}.trace.json.gz");
-            view! { {told(&stored, asked)}" "<a rel="external" download=name href=href>"Download"</a> }.into_any()
+            view! { {told(&stored, asked)}" "<a rel="external" download=name href=href>"Download"</a> }
+                .into_any()
         }
         CaptureOutcome::Refused { reason } => format!("no trace: {reason}").into_any(),
         CaptureOutcome::Waiting => {
@@ -155,7 +159,11 @@ fn told(stored: &StoredTrace, asked: u64) -> String {
     let first = stored.first_step.0;
     let late = if first > asked { " (it was beyond the first one asked for)" } else { "" };
     let pause = nanos(stored.pause_nanos as f64);
-    format!("{}{late}, {}; it paused the training for {pause}.", steps(first, stored.steps), bytes(stored.bytes))
+    format!(
+        "{}{late}, {}; it paused the training for {pause}.",
+        steps(first, stored.steps),
+        bytes(stored.bytes)
+    )
 }
 
 /// What differs between the two ranks of a capture.
@@ -182,7 +190,7 @@ fn Comparison(capture: Memo<Option<u64>>) -> impl IntoView {
 
 #[component]
 fn Differences(compared: TraceComparison) -> impl IntoView {
-    let TraceComparison { rank, against, own, other, rows, left_out } = compared;
+    let TraceComparison { rank, against, own, other, rows, left_out, .. } = compared;
     let summary = format!(
         "A step takes {} on rank {rank} and {} on rank {against}. Outside of operators: {} and {}.",
         nanos(own.step_nanos),
@@ -214,7 +222,8 @@ fn Differences(compared: TraceComparison) -> impl IntoView {
             .meaning("self time per step: without what it calls"),
         Column::number("Other rank", move |row: &TraceRow| time(row.other_nanos)),
         Column::number("Calls", |row: &TraceRow| {
-            let calls = format!("{} · {}", units::decimal(row.own_calls, 1), units::decimal(row.other_calls, 1));
+            let calls =
+                format!("{} · {}", units::decimal(row.own_calls, 1), units::decimal(row.other_calls, 1));
             (row.own_calls, calls)
         })
         .meaning("calls per step on the first rank and on the other"),
