@@ -208,7 +208,8 @@ pub async fn upload(
     Query(said): Query<Uploaded>,
     body: Body,
 ) -> Result<StatusCode, Failure> {
-    let (run, rank) = (find(&app, &run)?.summary.run.clone(), Rank(rank));
+    // Not from the snapshot: a server that has just started has not published its runs yet.
+    let (run, rank) = (RunId::new(run)?, Rank(rank));
     let busy = || Failure::Busy("too many traces arrive at the same time: try again".into());
     let _place = app.captures.may_receive().ok_or_else(busy)?;
     let is_waiting = is_waiting(&app, &run, id, rank).await?;
@@ -283,7 +284,8 @@ pub async fn refuse(
     Path((run, id, rank)): Path<(String, u64, u32)>,
     reason: Bytes,
 ) -> Result<StatusCode, Failure> {
-    let (run, rank) = (find(&app, &run)?.summary.run.clone(), Rank(rank));
+    // Not from the snapshot: a server that has just started has not published its runs yet.
+    let (run, rank) = (RunId::new(run)?, Rank(rank));
     if is_waiting(&app, &run, id, rank).await? {
         let text = String::from_utf8_lossy(&reason);
         let reason = one_line(&text).chars().take(MAX_REASON_CHARS).collect();

@@ -274,6 +274,10 @@ fn a_run_that_cannot_be_traced_says_why() -> anyhow::Result<()> {
     let mut command = Command::new(program("paceline"));
     command.args(["run", "--server", &server.address, "-n", "2", "char_lm", "--steps", "30"]);
     ensure!(command.stdout(Stdio::null()).stderr(Stdio::null()).status()?.success());
+    wait_until("the end of the run", || {
+        let runs = get_json(&format!("{}/api/v1/runs", server.address)).ok()?;
+        (runs[0]["state"] == "completed").then_some(())
+    })?;
     let told = trace(&server.address, &[])?;
     let complaint = String::from_utf8_lossy(&told.stderr);
     ensure!(complaint.contains("has ended"), "{complaint}");

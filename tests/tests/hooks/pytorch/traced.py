@@ -2,7 +2,7 @@
 
 Usage: traced.py OWN_PROFILER
 
-It trains until the file STOP in $FOLDER exists, which rank 0 decides for all, but not fewer steps than $STEPS. With
+It trains until the file STOP in $FOLDER exists, or $FOLDER does not, which rank 0 decides for all, but not fewer steps than $STEPS. With
 OWN_PROFILER `always`, the job profiles itself all the time; with `within`, it does so in every tenth step.
 """
 
@@ -64,7 +64,8 @@ def main():
         # In the same step on each rank, and in every run.
         if number % 50 == 0:
             losses.append(loss.item())
-            goes_on = torch.tensor([0.0 if number >= STEPS and os.path.exists(STOP) else 1.0])
+            is_over = os.path.exists(STOP) or not os.path.isdir(FOLDER)
+            goes_on = torch.tensor([0.0 if number >= STEPS and is_over else 1.0])
             dist.broadcast(goes_on, 0)
     if own is not None:
         own.stop()
