@@ -37,6 +37,7 @@ mod sampling;
 mod software;
 mod spool;
 mod transport;
+mod uploads;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -53,13 +54,14 @@ use wire::burst::Burst;
 use wire::device::DeviceSample;
 use wire::ids::Rank;
 use wire::layout::Layout;
-use wire::request::RecordingRequest;
+use wire::request::{RecordingRequest, TraceRequest};
 use wire::stacks::Stacks;
 
 pub use budget::Budget;
 pub use config::{Config, ConfigError, Job};
 pub use marks::{HostTimes, StepContext, StepMarks, Times};
 pub use recorder::Recorder;
+pub use uploads::{Traced, Uploads};
 // The types of `StepMarks`, so that a job needs no other crate.
 pub use wire::event::SpanKind;
 pub use wire::ids::Step;
@@ -84,6 +86,7 @@ struct Active {
     stop: std::sync::Arc<drain::Stop>,
     sampling: Sampling,
     rank: Rank,
+    uploads: Uploads,
 }
 
 impl Agent {
@@ -118,6 +121,7 @@ impl Agent {
         let stop = std::sync::Arc::new(drain::Stop::default());
         let (notes, note_queue) = mpsc::sync_channel(NOTE_QUEUE);
         let (asked, newest) = (Asked::default(), Newest::default());
+        let uploads = Uploads::new(&config);
         let drain = drain::Drain::new(
             config,
             rings.clone(),
@@ -130,7 +134,7 @@ impl Agent {
         match std::thread::Builder::new().name("paceline-drain".into()).spawn(move || drain.run()) {
             Ok(handle) => {
                 let drain = Some(handle);
-                let active = Active { rings, notes, asked, newest, drain, stop, sampling, rank };
+                let active = Active { rings, notes, asked, newest, drain, stop, sampling, rank, uploads };
                 Self { active: Some(active) }
             }
             Err(error) => {
@@ -183,6 +187,12 @@ impl Agent {
             newest: active.map(|active| active.newest.clone()).unwrap_or_default(),
             rank: active.map(|active| active.rank).unwrap_or_default(),
         }
+    }
+
+    /// Returns the connection for answers that do not fit into a batch; `None` if the agent is disabled.
+    #[must_use]
+    pub fn uploads(&self) -> Option<Uploads> {
+        self.active.as_ref().map(|active| active.uploads.clone())
     }
 
     /// Sends the end-of-run message and flushes. Waits at most five seconds for the server.
@@ -267,6 +277,12 @@ impl Notes {
     #[must_use]
     pub fn stacks_asked(&self, done: u64) -> Option<RecordingRequest> {
         self.asked.stacks.after(done)
+    }
+
+    /// Returns the newest request for a trace of this rank's steps, if its number is larger than `done`.
+    #[must_use]
+    pub fn trace_asked(&self, done: u64) -> Option<TraceRequest> {
+        self.asked.trace_after(done)
     }
 
     /// Returns the newest step that ended and its length; `None` before the first. The value is up to a tenth of a

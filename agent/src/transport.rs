@@ -53,17 +53,8 @@ impl Transport {
     }
 
     fn to(server: &str, token: Option<&str>, addresses: Addresses) -> Self {
-        let client = Client::config_builder()
-            .timeout_global(Some(ANSWER_LIMIT))
-            .timeout_connect(Some(CONNECT_LIMIT))
-            .http_status_as_error(false)
-            // A server that redirects has stored nothing.
-            .max_redirects(0)
-            // A proxy meant for the internet must neither see nor swallow the records of a local job.
-            .proxy(None)
-            .build();
         Self {
-            client: Client::with_parts(client, DefaultConnector::default(), addresses.clone()),
+            client: client(ANSWER_LIMIT, addresses.clone()),
             addresses,
             ingest_url: format!("{server}/api/v1/ingest"),
             clock_url: format!("{server}/api/v1/clock"),
@@ -108,6 +99,20 @@ impl Transport {
     }
 }
 
+/// Returns a client whose requests take at most `limit`.
+pub(crate) fn client(limit: Duration, addresses: Addresses) -> Client {
+    let config = Client::config_builder()
+        .timeout_global(Some(limit))
+        .timeout_connect(Some(CONNECT_LIMIT))
+        .http_status_as_error(false)
+        // A server that redirects has stored nothing.
+        .max_redirects(0)
+        // A proxy meant for the internet must neither see nor swallow the records of a local job.
+        .proxy(None)
+        .build();
+    Client::with_parts(config, DefaultConnector::default(), addresses)
+}
+
 fn judge(mut response: Response<Body>, receipt: &str) -> Delivery {
     let status = response.status();
     let retry_after = response
@@ -131,7 +136,7 @@ fn judge(mut response: Response<Body>, receipt: &str) -> Delivery {
 }
 
 /// Returns a server's message, shortened and without control characters, which a terminal would obey.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     let visible = |c: char| if c.is_control() { ' ' } else { c };
     text.chars().take(MAX_REASON_CHARS).map(visible).collect()
 }

@@ -173,6 +173,8 @@ pub(crate) enum Evidence {
     IdlerDevice { own: f64, other: f64, other_rank: u32 },
     /// Its stacks are more often in a line of code than those of another rank.
     InCode { place: Place, other_rank: u32 },
+    /// In a trace, an operator or kernel takes it longer than another rank. The trace begins with this step.
+    InTrace { name: String, nanos: f64, other_rank: u32, step: u64 },
 }
 
 /// One reason to doubt a verdict. Times are in nanoseconds per step, shares 0 to 1.

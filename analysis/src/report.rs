@@ -12,6 +12,7 @@ use wire::event::Function;
 use wire::ids::{Bucket, Rank, RunId};
 use wire::layout::Layout;
 use wire::stacks::Stacks;
+use wire::views::captures::TraceComparison;
 use wire::views::{
     AttributeRanks, BucketStats, ComputedOn, Failure, Figure, Gap, GapKind, Group, Hang, HostRanks, Missing,
     OwnOverhead, RankClock, RankDrops, RankEvent, RankLedger, Report, RunState, ScalingEfficiency, Verdict,
@@ -24,7 +25,8 @@ use crate::loss::StepCosts;
 use crate::step::{CollectiveAnalysis, RankAnalysis, StepAnalysis};
 use crate::verdict::{Findings, Setting};
 use crate::{
-    bursts, comm_model, groups, in_code, latency, layouts, loss, overhead, stats, verdict, what_if, wording,
+    bursts, comm_model, groups, in_code, in_trace, latency, layouts, loss, overhead, stats, verdict, what_if,
+    wording,
 };
 use timing::clocks::ClockFit;
 
@@ -73,6 +75,8 @@ pub struct RunFacts {
     pub layouts: Vec<Arc<Layout>>,
     /// The ranks that have other parameters in a bucket than rank 0.
     pub other_layouts: Vec<Rank>,
+    /// What differs between the newest traces of two ranks.
+    pub traced: Option<Arc<TraceComparison>>,
     /// The share of the time, 0 to 1, below which an effect is a note instead of a verdict.
     pub notable_share: f64,
     /// The steps whose records cannot be shown, in ascending order. None of them becomes the example of a verdict.
@@ -415,6 +419,7 @@ fn findings(facts: &RunFacts, observed: &[&StepAnalysis], buckets: &[BucketStats
             hosts::explain(finding, &hosts, window);
         }
         bursts::explain(finding, &facts.bursts);
+        in_trace::explain(finding, facts.traced.as_deref());
         in_code::explain(finding, &facts.stacks);
         layouts::explain(finding, buckets);
     }
@@ -465,6 +470,7 @@ pub(crate) mod tests {
             stacks: Vec::new(),
             layouts: Vec::new(),
             other_layouts: Vec::new(),
+            traced: None,
             notable_share: verdict::NOTABLE_SHARE,
             hidden_steps: Vec::new(),
         }

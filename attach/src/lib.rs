@@ -37,3 +37,4 @@ mod sampling;
 mod software;
 mod stacks;
 mod table;
+mod traces;

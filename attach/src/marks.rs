@@ -16,7 +16,7 @@ pub(crate) fn updated() {
     UPDATES.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Returns the number of updates so far; 0 if none was ever reported.
+/// Returns the number of updates so far; 0 if none was ever reported. The step that follows an update has this number.
 pub(crate) fn updates() -> u64 {
     UPDATES.load(Ordering::Relaxed)
 }

@@ -117,6 +117,11 @@ pub(crate) fn publish(steps: Option<Steps>) {
     STEPS.store(steps);
 }
 
+/// Returns whether the training steps are known, and begin with optimizer updates and are numbered by them.
+pub(crate) fn updates_are_steps() -> bool {
+    STEPS.communicator.load(Ordering::Acquire) != NO_COMMUNICATOR && STEPS.by_updates.load(Ordering::Relaxed)
+}
+
 /// Returns whether a collective enqueued now is observed in full. Must be called exactly once per collective, in order.
 ///
 /// A step starts when the previous one ends, so the last collective before an observed step is observed too. `begins` is

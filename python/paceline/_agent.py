@@ -2,6 +2,7 @@
 
 import functools
 import os
+import sys
 
 from paceline._errors import guarded
 
@@ -30,6 +31,9 @@ def observe_exits():
     @functools.wraps(leave)
     def leaves(status):
         try:
+            trace = sys.modules.get("paceline._trace")
+            if trace is not None:
+                guarded(trace.finish)
             if agent.cache_info().currsize:
                 guarded(agent().exits, status)
         finally:

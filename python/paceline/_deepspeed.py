@@ -3,7 +3,6 @@
 import functools
 
 from paceline import _phases
-from paceline._agent import agent
 from paceline._errors import guarded
 
 
@@ -33,7 +32,7 @@ def observe_engine(engine):
 def end_step(engine, steps):
     _phases.in_step.remove(engine)
     if updates_of(engine) != steps:
-        agent().updated()
+        _phases.step_ended()
 
 
 def updates_of(engine):

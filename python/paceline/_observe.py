@@ -2,8 +2,8 @@
 
 The job computes the same results with it and without it. Where Python, PyTorch or a framework has no hook, a function is replaced
 by one that calls the original: the functions that create process groups, wait for a collective of gloo, get the next batch,
-write a checkpoint, evaluate, or end the process at once, the start of an FSDP module, the step of DeepSpeed's engine, and the
-quorum of torchft. Everything else uses hooks that they provide. When something fails here, the module reports it once and
+write a checkpoint, evaluate, start and stop a profiler, or end the process at once, the start of an FSDP module, the step of
+DeepSpeed's engine, and the quorum of torchft. Everything else uses hooks that they provide. When something fails here, the module reports it once and
 stops observing that part.
 """
 
@@ -30,6 +30,7 @@ def start():
         after_import(
             {
                 "torch": observe_pauses,
+                "torch.autograd.profiler": observe_profilers,
                 "torch.version": observe_versions,
                 "torch.distributed.distributed_c10d": observe_groups,
                 "torch.nn.parallel.distributed": observe_modules,
@@ -58,6 +59,12 @@ def observe_pauses(_):
 
     after_import(_pauses.observers())
     guarded(_pauses.observe_collections)
+
+
+def observe_profilers(profiler):
+    from paceline import _trace
+
+    _trace.observe_profilers(profiler)
 
 
 def observe_versions(version):

@@ -4,6 +4,7 @@ import functools
 import gc
 import sys
 
+from paceline import _trace
 from paceline._agent import agent
 from paceline._errors import guarded, harmless, say
 from paceline._groups import replace
@@ -125,7 +126,10 @@ class Evaluation:
         wrapper.register_forward_pre_hook(harmless(self.trains_again))
 
     def begins(self, *_):
-        if evaluates() and evaluation().depth == 0:
+        if not evaluates():
+            return
+        _trace.look()
+        if evaluation().depth == 0:
             self.phase.resume()
 
     def ends(self, *_):

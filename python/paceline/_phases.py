@@ -5,6 +5,7 @@ import gc
 import sys
 import weakref
 
+from paceline import _trace
 from paceline._agent import agent
 from paceline._buckets import Buckets
 from paceline._devices import device_of, phase_on
@@ -35,6 +36,7 @@ def observe_input(dataloader):
     def timed(self):
         if not is_training():
             return following(self)
+        _trace.look()
         guarded(phase.begin)
         try:
             return following(self)
@@ -60,7 +62,6 @@ def observe_updates(optimizer):
     """Reports optimizer updates: collectives after an update belong to the next step."""
     if not hasattr(optimizer, "register_optimizer_step_post_hook"):
         return
-    update = agent().updated
     # The phase of each optimizer.
     phases = weakref.WeakKeyDictionary()
 
@@ -71,7 +72,11 @@ def observe_updates(optimizer):
 
     def begins(updating, *_):
         # A compiled update must stay in one piece, so it is not reported.
-        if not is_compiling() and phase_of(updating):
+        if is_compiling():
+            return
+        # The last place before the end of a step, for a job without other hooks.
+        _trace.look()
+        if phase_of(updating):
             phase_of(updating).begin()
 
     def updated(updating, *_):
@@ -80,11 +85,17 @@ def observe_updates(optimizer):
         if phase_of(updating):
             phase_of(updating).end()
         if not in_step:
-            update()
+            step_ended()
 
     if hasattr(optimizer, "register_optimizer_step_pre_hook"):
         optimizer.register_optimizer_step_pre_hook(harmless(begins))
     optimizer.register_optimizer_step_post_hook(harmless(updated))
+
+
+def step_ended():
+    """Reports an update of parameters, which ends a step."""
+    agent().updated()
+    _trace.updated()
 
 
 @functools.lru_cache(maxsize=None)
@@ -151,6 +162,7 @@ class Passes:
 
     def forward_begins(self, *_):
         if trains():
+            _trace.look()
             self.forward.begin()
 
     def forward_ends(self, module, _inputs, output):

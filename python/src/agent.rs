@@ -34,6 +34,20 @@ pub struct Functions {
     observes_gloo: extern "C" fn() -> bool,
     reduces: unsafe extern "C" fn(i64, *const u64, usize),
     reduced: unsafe extern "C" fn(*const i64, usize),
+    trace_asked: extern "C" fn() -> TraceAsked,
+    trace_recorded: extern "C" fn(u64),
+    traced: extern "C" fn(u64, u64, u32, u64, i32),
+    not_traced: unsafe extern "C" fn(u64, *const c_char),
+}
+
+/// A request for a trace: its number, the first step, the number of steps, and the step that begins now.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct TraceAsked {
+    number: u64,
+    first: u64,
+    steps: u64,
+    now: u64,
 }
 
 impl Functions {
@@ -60,6 +74,10 @@ impl Functions {
                 observes_gloo: *library.get(b"paceline_pytorch_observes_gloo\0")?,
                 reduces: *library.get(b"paceline_pytorch_reduces\0")?,
                 reduced: *library.get(b"paceline_pytorch_reduced\0")?,
+                trace_asked: *library.get(b"paceline_pytorch_trace_asked\0")?,
+                trace_recorded: *library.get(b"paceline_pytorch_trace_recorded\0")?,
+                traced: *library.get(b"paceline_pytorch_traced\0")?,
+                not_traced: *library.get(b"paceline_pytorch_not_traced\0")?,
             })
         }
     }
@@ -132,6 +150,31 @@ impl Agent {
         let error = c_string(error)?;
         // SAFETY: it is a C string, and the function does not keep it.
         unsafe { (self.functions.fails)(error.as_ptr()) };
+        Ok(())
+    }
+
+    /// Returns the request for a trace as (number, first step, number of steps, step that begins now), or None.
+    fn trace_asked(&self) -> Option<(u64, u64, u64, u64)> {
+        let TraceAsked { number, first, steps, now } = (self.functions.trace_asked)();
+        (number != 0).then_some((number, first, steps, now))
+    }
+
+    /// Records that the steps of a request are recorded and being written.
+    fn trace_recorded(&self, number: u64) {
+        (self.functions.trace_recorded)(number);
+    }
+
+    /// Hands over the file of a trace, which stays open until this returns.
+    fn traced(&self, number: u64, first: u64, steps: u32, pause: u64, file: i32) {
+        (self.functions.traced)(number, first, steps, pause, file);
+    }
+
+    /// Says why there is no trace.
+    #[allow(unsafe_code)]
+    fn not_traced(&self, number: u64, reason: &str) -> PyResult<()> {
+        let reason = c_string(reason)?;
+        // SAFETY: it is a C string, and the function does not keep it.
+        unsafe { (self.functions.not_traced)(number, reason.as_ptr()) };
         Ok(())
     }
 

@@ -15,6 +15,7 @@ mod serve;
 mod source;
 mod stacks;
 mod sweep;
+mod trace;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -69,6 +70,8 @@ enum Command {
     Burst(burst::BurstArguments),
     /// Show in which lines of code the ranks of a running job spend their time
     Stacks(stacks::StacksArguments),
+    /// Record a few steps of some ranks of a running PyTorch job with PyTorch's profiler
+    Trace(trace::TraceArguments),
     /// Say what can be observed on this machine, and why the rest cannot
     Doctor(doctor::DoctorArguments),
     /// Replace this process by a rank's command, which dies with the launcher (used by `run` itself)
@@ -212,6 +215,9 @@ struct ServeArguments {
     /// Host name to accept, in addition to IP addresses and localhost (repeatable)
     #[arg(long = "host-name", value_name = "NAME")]
     host_names: Vec<String>,
+    /// Trace 3 steps of a PyTorch job with its profiler, once for each rank that computes slowly; these steps take longer
+    #[arg(long)]
+    auto_traces: bool,
 }
 
 #[derive(Debug, Args)]
@@ -309,6 +315,7 @@ pub fn main(arguments: Arguments) -> ExitCode {
         Command::Sweep(arguments) => sweep::sweep(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Burst(arguments) => burst::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Stacks(arguments) => stacks::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Trace(arguments) => trace::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Doctor(arguments) => doctor::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Rank { command } => {
             crate::launch::rank::become_command(&command).map(|never| match never {})

@@ -3,6 +3,7 @@
 pub mod answer;
 pub mod api;
 pub mod assets;
+mod captures;
 pub mod compare;
 pub mod connections;
 pub mod detail;
@@ -34,6 +35,7 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::captures::Capturing;
 use crate::clock::ServerClock;
 use crate::metrics::Metrics;
 use crate::state::hub::Hub;
@@ -58,6 +60,8 @@ pub struct App {
     pub hub: Hub,
     /// The append log.
     pub log: Log,
+    /// What asks for captures and receives their traces.
+    pub captures: Capturing,
     /// Prometheus metrics, shared: the state is cloned for every request.
     pub metrics: Arc<Metrics>,
     /// The server's clock.
@@ -95,6 +99,10 @@ pub fn router(app: App) -> Router {
         .routes(routes!(devices::ask, devices::bursts))
         .routes(routes!(stacks::ask, stacks::stacks))
         .routes(routes!(layouts::layouts))
+        .routes(routes!(captures::ask, captures::captures))
+        .routes(routes!(captures::trace))
+        .routes(routes!(captures::comparison))
+        .routes(routes!(captures::refuse))
         .routes(routes!(scaling::scaling))
         .routes(routes!(compare::comparison))
         .routes(routes!(export::export))
@@ -104,6 +112,9 @@ pub fn router(app: App) -> Router {
         .routes(routes!(ingest::ingest))
         .layer(DefaultBodyLimit::max(wire::batch::MAX_WIRE_BYTES));
     let (ingest_routes, document) = ingest.split_for_parts();
+    // A trace may take longer than any other request. The handler has its own limits.
+    let uploads = OpenApiRouter::with_openapi(document).routes(routes!(captures::upload));
+    let (upload_routes, document) = uploads.split_for_parts();
     let document = Arc::new(document);
     let openapi = get(move || {
         let document = document.clone();
@@ -119,6 +130,7 @@ pub fn router(app: App) -> Router {
         .route("/readyz", get(api::readyz))
         .layer(TimeoutLayer::with_status_code(StatusCode::REQUEST_TIMEOUT, ANSWER_WITHIN));
     requests
+        .merge(upload_routes)
         .route("/api/v1/live", get(live::live))
         .fallback(assets::asset)
         .layer(middleware::from_fn_with_state(app.guard.clone(), guard::check))

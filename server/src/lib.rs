@@ -4,6 +4,7 @@
 //! analyzes each step once. Readers (the live stream, the API, [`metrics`], [`export`]) get snapshots. One task owns
 //! the state, so the state has no locks.
 
+pub mod captures;
 pub mod cli;
 pub mod clock;
 pub mod export;

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use wire::ids::RunId;
 
+use crate::captures::Capturing;
 use crate::clock::ServerClock;
 use crate::http::connections;
 use crate::http::guard::Guard;
@@ -51,6 +52,8 @@ pub struct Options {
     pub token: Option<String>,
     /// Host names, in addition to IP addresses, that requests may use for the server.
     pub host_names: Vec<String>,
+    /// Whether to ask for traces because of verdicts on slow compute.
+    pub auto_traces: bool,
 }
 
 /// A server. It runs until [`Self::stop`].
@@ -64,6 +67,7 @@ pub struct Server {
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
     closing: JoinHandle<()>,
+    tracing: Option<JoinHandle<()>>,
     sealing: std::thread::JoinHandle<()>,
     // Last, because fields are dropped in order: the directory is released after everything else.
     _held: Held,
@@ -101,12 +105,15 @@ impl Server {
             token: options.token,
         };
         let over = runs.over();
-        let hub = Hub::start(runs, clock, metrics.clone(), &vitals, Some(runs_at));
+        let hub = Hub::start(runs, clock, metrics.clone(), &vitals, Some(runs_at.clone()));
         let closing = tokio::spawn(close_ended(hub.clone(), log.clone(), over));
+        let captures = Capturing::new(hub.clone(), runs_at, clock);
+        let tracing = options.auto_traces.then(|| tokio::spawn(captures.clone().trace_verdicts()));
         let (stop, stopping) = watch::channel(false);
         let app = App {
             hub: hub.clone(),
             log,
+            captures,
             metrics,
             clock,
             guard: Arc::new(guard),
@@ -115,12 +122,12 @@ impl Server {
             stopping: stopping.clone(),
         };
         let task = tokio::spawn(connections::serve(listener, http::router(app), files_allowed(), stopping));
-        Ok(Self { address, hub, vitals, stop, task, closing, sealing, _held: held })
+        Ok(Self { address, hub, vitals, stop, task, closing, tracing, sealing, _held: held })
     }
 
     /// Stops accepting requests, waits briefly for those in progress, ends live streams, and seals logs of ended runs.
     pub async fn stop(self) {
-        let Self { stop, mut task, closing, sealing, hub, _held, .. } = self;
+        let Self { stop, mut task, closing, tracing, sealing, hub, _held, .. } = self;
         stop.send_replace(true);
         if tokio::time::timeout(REQUEST_GRACE, &mut task).await.is_err() {
             task.abort();
@@ -128,6 +135,10 @@ impl Server {
         }
         closing.abort();
         let _aborted = closing.await;
+        if let Some(tracing) = tracing {
+            tracing.abort();
+            let _aborted = tracing.await;
+        }
         drop(hub);
         // The log thread ends with its last handle, and the sealer with the log thread. Logs that are not sealed in
         // time are sealed at the next start.

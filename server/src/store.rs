@@ -8,6 +8,7 @@
 //!     log-000001.plog       batches as they arrived, appended and synced before they are acknowledged
 //!     segment-000001/       sealed: batches, steps, spans, buckets, probes (.parquet), notes.json
 //!     manifest.json         the segments that count, with checksums; replaced atomically
+//!     captures/             traces of PyTorch's profiler, and what the ranks said about them
 //! ```
 //!
 //! [`log`] appends with group commit. [`sealer`] turns closed logs into Parquet [`segment`]s, which DuckDB, Polars and
@@ -21,6 +22,7 @@
 //! All files are accessed through [`disk::Disk`], so tests can substitute a faulty disk.
 
 pub mod batches;
+pub mod captures;
 pub mod directory;
 pub mod disk;
 pub(crate) mod files;

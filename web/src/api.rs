@@ -5,6 +5,7 @@ use serde::de::DeserializeOwned;
 use wire::live::tile::{Measure, Reduce, Tile};
 use wire::live::{StepColumns, StepRanks, Waterfall, view};
 use wire::request::RecordingRequest;
+use wire::views::captures::{Capture, TraceComparison};
 use wire::views::comparison::Comparison;
 use wire::views::scaling::Scaling;
 use wire::views::{ApiError, ModuleLayouts, RankBurst, RankDevice, RankStacks, Report, RunSummary};
@@ -153,6 +154,23 @@ pub async fn layouts(run: &str) -> Result<Vec<ModuleLayouts>, String> {
 /// Asks a rank for its stacks.
 pub async fn ask_for_stacks(run: &str, rank: u32) -> Result<RecordingRequest, String> {
     json(Request::post(&format!("/api/v1/runs/{run}/stacks?rank={rank}")).send().await).await
+}
+
+/// Fetches the captures of a run, newest first.
+pub async fn captures(run: &str) -> Result<Vec<Capture>, String> {
+    json(Request::get(&format!("/api/v1/runs/{run}/captures")).send().await).await
+}
+
+/// Fetches what differs between the traces of a capture.
+pub async fn trace_comparison(run: &str, capture: u64) -> Result<TraceComparison, String> {
+    json(Request::get(&format!("/api/v1/runs/{run}/captures/{capture}/comparison")).send().await).await
+}
+
+/// Asks ranks for a trace of some steps; without ranks, those that the server chooses.
+pub async fn ask_for_traces(run: &str, ranks: &[u32]) -> Result<Capture, String> {
+    let ranks: Vec<String> = ranks.iter().map(u32::to_string).collect();
+    let query = if ranks.is_empty() { String::new() } else { format!("?ranks={}", ranks.join(",")) };
+    json(Request::post(&format!("/api/v1/runs/{run}/captures{query}")).send().await).await
 }
 
 async fn json<T: DeserializeOwned>(response: Result<Response, gloo_net::Error>) -> Result<T, String> {

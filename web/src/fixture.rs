@@ -33,6 +33,7 @@ pub fn empty_report() -> Report {
         stacks: Vec::new(),
         layouts: Vec::new(),
         other_layouts: Vec::new(),
+        traced: None,
         notable_share: 0.05,
         hidden_steps: Vec::new(),
     };

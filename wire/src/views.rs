@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+pub mod captures;
 mod collectives;
 pub mod comparison;
 mod figure;

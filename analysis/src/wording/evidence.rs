@@ -7,6 +7,7 @@ use wire::views::ChangePoint;
 use super::Who;
 use crate::finding::{CoreUse, Doubt, Evidence, JointVariation, Risen, Segment, UsualClock};
 use crate::stacks::Place;
+use crate::traces;
 
 impl Who<'_> {
     /// Returns a line of evidence. It is a clause, without a capital or a full stop.
@@ -97,6 +98,14 @@ impl Who<'_> {
                 percent(*other)
             ),
             Evidence::InCode { place, other_rank } => self.in_code(place, *other_rank),
+            Evidence::InTrace { name, nanos, other_rank, step } => {
+                let takes = match name.as_str() {
+                    traces::OUTSIDE => "what is outside of operators takes".into(),
+                    name => format!("`{name}` takes"),
+                };
+                let (nanos, step) = (units::nanos(*nanos), units::count(*step));
+                format!("{takes} {nanos} longer per step than on rank {other_rank} (trace from step {step} on)")
+            }
         }
     }
 

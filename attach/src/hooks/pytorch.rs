@@ -12,6 +12,7 @@
 mod device_phases;
 mod record_function;
 mod reductions;
+mod traces;
 
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_char};

@@ -17,6 +17,7 @@ use crate::layouts;
 use crate::sampling::Steps;
 use crate::software;
 use crate::stacks;
+use crate::traces;
 
 /// The largest number of communicators remembered per rank. They determine its rank number.
 const MAX_JOINED: usize = 256;
@@ -53,6 +54,7 @@ struct Recorded {
     _watch: Option<Watch>,
     _bursts: OnDemand,
     _stacks: Background,
+    _traces: Option<traces::OnDemand>,
     reported_lost: u64,
     /// How much was learned of the software when its versions were last sent.
     software: u64,
@@ -76,6 +78,7 @@ impl Observed {
             _watch: bus_id.map(|bus_id| watch(bus_id, agent.notes())),
             _bursts: bursts(agent.notes(), ordinal),
             _stacks: stacks::on_demand(agent.notes()),
+            _traces: agent.uploads().map(|uploads| traces::on_demand(agent.notes(), uploads)),
             agent,
             reported_lost: 0,
             software: learned,
@@ -181,8 +184,8 @@ impl Observed {
 
     /// Sends the remaining records and ends the agent.
     pub(super) fn finish(self, outcome: impl Fn(Rank) -> Result<(), String>) {
-        if let Some(Recorded { agent, rank, _watch, _bursts, _stacks, .. }) = self.recorded {
-            drop((_watch, _bursts, _stacks));
+        if let Some(Recorded { agent, rank, _watch, _bursts, _stacks, _traces, .. }) = self.recorded {
+            drop((_watch, _bursts, _stacks, _traces));
             agent.finish(outcome(rank));
         }
     }

@@ -11,6 +11,12 @@ use super::TokenArgument;
 
 /// The longest time for one request.
 const TIMEOUT: Duration = Duration::from_secs(8);
+/// The longest time for a request for a file.
+const FILE_TIMEOUT: Duration = Duration::from_secs(120);
+/// The largest file, in bytes.
+const MAX_FILE_BYTES: u64 = 256 << 20;
+
+type Answer = Result<ureq::http::Response<ureq::Body>, ureq::Error>;
 
 /// The arguments of a command on a run of a running server.
 #[derive(Debug, Args)]
@@ -60,6 +66,27 @@ impl Client {
         self.read(request.call())
     }
 
+    /// Returns the URL of a path on the server.
+    pub(super) fn address(&self, path: &str) -> String {
+        format!("{}{path}", self.server)
+    }
+
+    /// Returns an answer that is a file.
+    pub(super) fn bytes(&self, path: &str) -> anyhow::Result<Vec<u8>> {
+        let mut request =
+            self.client.get(self.address(path)).config().timeout_global(Some(FILE_TIMEOUT)).build();
+        if let Some(authorization) = &self.authorization {
+            request = request.header("authorization", authorization);
+        }
+        let mut answer = self.answered(request.call())?;
+        Ok(answer.body_mut().with_config().limit(MAX_FILE_BYTES).read_to_vec()?)
+    }
+
+    /// Gets an answer that takes the server longer than usual.
+    pub(super) fn get_slowly<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
+        Ok(serde_json::from_slice(&self.bytes(path)?)?)
+    }
+
     pub(super) fn post<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
         let mut request = self.client.post(format!("{}{path}", self.server));
         if let Some(authorization) = &self.authorization {
@@ -68,19 +95,21 @@ impl Client {
         self.read(request.send_empty())
     }
 
-    fn read<T: DeserializeOwned>(
-        &self,
-        answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
-    ) -> anyhow::Result<T> {
+    fn read<T: DeserializeOwned>(&self, answer: Answer) -> anyhow::Result<T> {
+        Ok(serde_json::from_str(&self.answered(answer)?.body_mut().read_to_string()?)?)
+    }
+
+    /// Returns the answer if the server has answered with success.
+    fn answered(&self, answer: Answer) -> anyhow::Result<ureq::http::Response<ureq::Body>> {
         let mut answer = answer.with_context(|| {
             format!("no server answers at {}: set its address with --server URL", self.server)
         })?;
-        let text = answer.body_mut().read_to_string()?;
         if !answer.status().is_success() {
+            let text = answer.body_mut().read_to_string()?;
             let error: Result<ApiError, _> = serde_json::from_str(&text);
             bail!("{}", error.map_or_else(|_| format!("{}: {text}", answer.status()), |error| error.error));
         }
-        Ok(serde_json::from_str(&text)?)
+        Ok(answer)
     }
 
     /// Returns the id of a run, which may be named `latest`.

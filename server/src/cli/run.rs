@@ -109,8 +109,13 @@ async fn server_for(
     arguments: &JobArguments,
     token: Option<String>,
 ) -> anyhow::Result<(Option<Server>, String)> {
-    let options =
-        Options { listen: arguments.listen, data: arguments.data.path(), token, host_names: Vec::new() };
+    let options = Options {
+        listen: arguments.listen,
+        data: arguments.data.path(),
+        token,
+        host_names: Vec::new(),
+        auto_traces: false,
+    };
     match Server::start(options).await {
         Ok(server) => {
             let address = server.address.clone();

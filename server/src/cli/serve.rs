@@ -17,6 +17,7 @@ pub(super) fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
             data: data.clone(),
             token: arguments.token.read()?,
             host_names: arguments.host_names,
+            auto_traces: arguments.auto_traces,
         };
         let (mut interrupt, mut terminate) =
             (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);

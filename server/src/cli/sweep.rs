@@ -66,6 +66,7 @@ async fn run_all(arguments: &SweepArguments) -> anyhow::Result<()> {
         data: arguments.data.path(),
         token: None,
         host_names: Vec::new(),
+        auto_traces: false,
     };
     let server = Server::start(options).await?;
     print(&format!("Dashboard: {}\n", server.address))?;

@@ -24,7 +24,7 @@ macro_rules! modules {
 }
 
 /// The modules of the package.
-const MODULES: [(&str, &str); 23] = modules![
+const MODULES: [(&str, &str); 24] = modules![
     "__init__.py",
     "_agent.py",
     "_buckets.py",
@@ -44,6 +44,7 @@ const MODULES: [(&str, &str); 23] = modules![
     "_run.py",
     "_thread.py",
     "_torchft.py",
+    "_trace.py",
     "_trackers.py",
     "_waiter.py",
     "_waits.py",

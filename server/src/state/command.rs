@@ -7,9 +7,10 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use wire::batch::Batch;
 use wire::clock::ServerNanos;
 use wire::ids::{Rank, RunId, Step};
-use wire::request::{RecordingRequest, Requests};
+use wire::request::{RecordingRequest, Requests, TraceRequest};
 use wire::stacks::Stacks;
 use wire::views::ModuleLayouts;
+use wire::views::captures::TraceComparison;
 
 use super::devices::Devices;
 use super::not_shown::NotShown;
@@ -118,6 +119,22 @@ pub enum Command {
         /// The request, or `None` if there is no such run or rank.
         reply: oneshot::Sender<Option<RecordingRequest>>,
     },
+    /// Ask ranks for a trace of some steps.
+    AskForTrace {
+        /// The run.
+        run: RunId,
+        /// The ranks.
+        ranks: Vec<Rank>,
+        /// The request.
+        request: TraceRequest,
+    },
+    /// Two traces were compared.
+    Traced {
+        /// The run.
+        run: RunId,
+        /// What differs.
+        compared: Box<TraceComparison>,
+    },
     /// Get the newest stacks of each rank.
     Stacks {
         /// The run.
@@ -164,6 +181,8 @@ impl Command {
             | Self::Devices { run, .. }
             | Self::AskForBurst { run, .. }
             | Self::AskForStacks { run, .. }
+            | Self::AskForTrace { run, .. }
+            | Self::Traced { run, .. }
             | Self::Stacks { run, .. }
             | Self::Layouts { run, .. }
             | Self::Open { run, .. }

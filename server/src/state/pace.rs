@@ -35,7 +35,8 @@ impl Pace {
     /// Adds the time between batches to what a rank is asked for. `began` is the time of the run's first batch.
     pub(super) fn set(&self, asked: Requests, began: ServerNanos, now: ServerNanos) -> Requests {
         // Evidence of a verdict or a hang is to be there soon.
-        let is_soon = self.is_viewed(began, now) || asked.burst.is_some() || asked.stacks.is_some();
+        let is_evidence = asked.burst.is_some() || asked.stacks.is_some() || asked.trace.is_some();
+        let is_soon = is_evidence || self.is_viewed(began, now);
         Requests { batch_interval: Some(if is_soon { VIEWED } else { UNVIEWED }), ..asked }
     }
 

@@ -9,6 +9,7 @@ use wire::live::Waterfall;
 use super::run::Run;
 use crate::store::StoreError;
 use crate::store::batches::{each, each_batch};
+use crate::store::captures::Captures;
 use crate::store::directory::Layout;
 use crate::store::segment::Received;
 
@@ -39,6 +40,10 @@ pub fn run(layout: &Layout, id: &RunId) -> Result<Option<Run>, StoreError> {
     }
     if let Some(run) = &mut replayed {
         run.set_storage_gaps(condition.to_gaps());
+        Captures::of(layout.folder(id))
+            .newest_comparison()
+            .into_iter()
+            .for_each(|compared| run.set_traced(compared));
     }
     Ok(replayed)
 }

@@ -9,7 +9,8 @@ use wire::attributes::Attributes;
 use wire::batch::{Hello, Instrumentation};
 use wire::clock::ServerNanos;
 use wire::ids::{Incarnation, RunId, Seq, Step};
-use wire::request::RecordingRequest;
+use wire::request::{RecordingRequest, TraceRequest};
+use wire::views::captures::TraceComparison;
 use wire::views::{Gap, Hang};
 
 use super::clocks::Clocks;
@@ -64,6 +65,8 @@ struct RankState {
     devices: RankDevices,
     stacks: RankStacks,
     layouts: RankLayouts,
+    /// The newest request for a trace.
+    trace_asked: Option<TraceRequest>,
     /// The host history, shared with reports, which are made on another thread.
     host: Arc<HostHistory>,
 }
@@ -110,6 +113,8 @@ pub struct Run {
     stacks_wanted: Wanted,
     /// The request for stacks because of the current hang.
     hang_asked: Option<RecordingRequest>,
+    /// What differs between the newest traces of two ranks.
+    traced: Option<Arc<TraceComparison>>,
     /// What a report cannot cover because of the state of the run's files.
     storage_gaps: Vec<Gap>,
     refused: Refused,
@@ -141,6 +146,7 @@ impl Run {
             evidence_asked: BTreeSet::new(),
             stacks_wanted: Wanted::default(),
             hang_asked: None,
+            traced: None,
             storage_gaps: Vec::new(),
             refused: Refused::default(),
         }

@@ -258,6 +258,16 @@ impl Task {
                 let is_asked = held.is_some_and(|held| held.run.ask_for_stacks(rank, request));
                 let _gone = reply.send(is_asked.then_some(request));
             }
+            Command::AskForTrace { run: id, ranks, request } => {
+                let held = self.runs.held.get_mut(&id);
+                held.into_iter().for_each(|held| held.run.ask_for_trace(&ranks, request));
+            }
+            Command::Traced { run: id, compared } => {
+                if let Some(held) = self.runs.held.get_mut(&id) {
+                    held.run.set_traced(*compared);
+                    held.changed();
+                }
+            }
             Command::Stacks { reply, .. } => {
                 let stacks =
                     run.map(|run| run.stacks().map(|(rank, stacks)| (rank, stacks.clone())).collect());

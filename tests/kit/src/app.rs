@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use paceline::captures::Capturing;
 use paceline::clock::ServerClock;
 use paceline::http::App;
 use paceline::http::guard::Guard;
@@ -26,7 +27,8 @@ pub fn app(data: &Path, runs: Collection, layout: Option<Layout>) -> anyhow::Res
     let (sealer, _thread) = Sealer::start(Layout::new(data), &vitals)?;
     let log = Log::start(Writer::new(Layout::new(data)), metrics.server.clone(), sealer, &vitals)?;
     let hub = Hub::start(runs, clock, metrics.clone(), &vitals, layout);
+    let captures = Capturing::new(hub.clone(), Layout::new(data), clock);
     let guard = Arc::new(Guard { loopback_only: true, ..Guard::default() });
     let stopping = tokio::sync::watch::channel(false).1;
-    Ok(App { hub, log, metrics, clock, guard, vitals, room: Default::default(), stopping })
+    Ok(App { hub, log, captures, metrics, clock, guard, vitals, room: Default::default(), stopping })
 }

@@ -1,5 +1,6 @@
 //! End-to-end tests of what observes unmodified jobs: hooks into NCCL, CUDA, NVTX and PyTorch.
 
+mod captures;
 mod cuda_hook;
 mod cuda_sources;
 mod layouts;

@@ -10,4 +10,5 @@ mod live_job;
 mod questions;
 mod runs;
 mod scaling;
+mod traces;
 mod views;

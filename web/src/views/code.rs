@@ -2,6 +2,7 @@
 
 mod flame;
 mod lines;
+mod traces;
 
 use leptos::prelude::*;
 use leptos::task::spawn_local;
@@ -12,6 +13,7 @@ use wire::views::{Culprit, RankStacks};
 
 use self::flame::Flame;
 use self::lines::Lines;
+use self::traces::Traces;
 use crate::api;
 use crate::live::Live;
 use crate::route::{Address, RunId};
@@ -109,6 +111,7 @@ pub fn Code() -> impl IntoView {
                 <Files run=run />
             })}
         </section>
+        <Traces rank=rank other=other />
     }
 }
 

@@ -101,6 +101,7 @@ impl Run {
             stacks: self.ranks.world().map(|rank| rank?.stacks.newest().cloned()).collect(),
             other_layouts: self.other_layouts(&layouts),
             layouts,
+            traced: self.traced.clone(),
             notable_share: settings::notable_share(),
             hidden_steps: self.steps.hidden().collect(),
         }

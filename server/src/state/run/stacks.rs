@@ -1,12 +1,13 @@
-//! The stacks that the ranks of a run are asked for.
+//! The stacks and traces that the ranks of a run are asked for.
 
 use std::sync::Arc;
 
 use analysis::hang;
 use wire::clock::ServerNanos;
 use wire::ids::Rank;
-use wire::request::{RecordingRequest, Requests};
+use wire::request::{RecordingRequest, Requests, TraceRequest};
 use wire::stacks::Stacks;
+use wire::views::captures::TraceComparison;
 use wire::views::{Hang, Report};
 
 use super::Run;
@@ -58,6 +59,19 @@ impl Run {
     pub fn asked(&self, rank: Rank, now: ServerNanos) -> Requests {
         let Some(state) = self.ranks.get(rank.0 as usize) else { return Requests::default() };
         let (burst, stacks) = (state.devices.asked(now), state.stacks.asked(now));
-        Requests { burst, stacks, ..Requests::default() }
+        let trace = state.trace_asked.filter(|request| request.is_current(now));
+        Requests { burst, stacks, trace, ..Requests::default() }
+    }
+
+    /// Sets what differs between the newest traces of two ranks, as evidence.
+    pub fn set_traced(&mut self, compared: TraceComparison) {
+        self.traced = Some(Arc::new(compared));
+    }
+
+    /// Asks ranks for a trace, in the answer to their next batch.
+    pub fn ask_for_trace(&mut self, ranks: &[Rank], request: TraceRequest) {
+        for (_, state) in self.ranks.iter_mut().filter(|(at, _)| ranks.contains(&Rank(*at as u32))) {
+            state.trace_asked = Some(request);
+        }
     }
 }

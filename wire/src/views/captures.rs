@@ -1,0 +1,173 @@
+//! Captures: traces of the same steps of some ranks, by PyTorch's profiler, and what differs between two of them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{Rank, Step};
+
+/// A capture: the ranks that were asked for a trace of the same steps, and their answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Capture {
+    /// The number of the capture: when it was asked for, in milliseconds since the Unix epoch on the server's clock.
+    pub id: u64,
+    /// The first step that the ranks were asked for.
+    pub first_step: Step,
+    /// The number of steps that the ranks were asked for.
+    pub steps: u32,
+    /// Whether the server asked by itself, because of a verdict.
+    pub automatic: bool,
+    /// The answers, in the order in which the ranks were named: the suspected one first.
+    pub ranks: Vec<CapturedRank>,
+}
+
+impl Capture {
+    /// Returns whether every rank has answered.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.ranks.iter().all(|one| one.outcome != CaptureOutcome::Waiting)
+    }
+
+    /// Returns the ranks with a trace, in the order in which they were named.
+    pub fn stored(&self) -> impl Iterator<Item = Rank> {
+        let stored = self.ranks.iter().filter(|one| matches!(one.outcome, CaptureOutcome::Stored(_)));
+        stored.map(|one| one.rank)
+    }
+}
+
+/// The answer of one rank.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct CapturedRank {
+    /// The rank.
+    pub rank: Rank,
+    /// Its answer.
+    pub outcome: CaptureOutcome,
+}
+
+/// The answer of a rank that was asked for a trace.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(tag = "result", rename_all = "snake_case")]
+pub enum CaptureOutcome {
+    /// The rank has not answered yet.
+    Waiting,
+    /// The rank's trace is stored.
+    Stored(StoredTrace),
+    /// There is no trace.
+    Refused {
+        /// The reason.
+        reason: String,
+    },
+}
+
+/// A stored trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct StoredTrace {
+    /// The first step in the trace. It is later than the one that was asked for if the rank was beyond that.
+    pub first_step: Step,
+    /// The number of steps in the trace.
+    pub steps: u32,
+    /// How long starting and stopping the profiler held the training thread, in nanoseconds.
+    pub pause_nanos: u64,
+    /// The size of the compressed trace, in bytes.
+    pub bytes: u64,
+    /// The checksum (CRC-32) of the compressed trace.
+    pub crc32: u32,
+}
+
+/// What differs between the traces of two ranks. Times are means per step, in nanoseconds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct TraceComparison {
+    /// The rank that is compared.
+    pub rank: Rank,
+    /// The rank that it is compared with.
+    pub against: Rank,
+    /// The first step of the rank's trace.
+    pub first_step: Step,
+    /// The totals of the rank.
+    pub own: TraceTotals,
+    /// The totals of the other rank.
+    pub other: TraceTotals,
+    /// What takes one of the ranks longer: at most 50 rows, what takes the compared rank longest in addition first.
+    pub rows: Vec<TraceRow>,
+    /// The number of rows that are left out because they differ less.
+    pub left_out: u64,
+}
+
+/// The totals of a trace, per step.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct TraceTotals {
+    /// The number of steps in the trace.
+    pub steps: u32,
+    /// The duration of a step.
+    pub step_nanos: f64,
+    /// The self time of operators on all threads.
+    pub operator_nanos: f64,
+    /// The part of the step in which its thread runs no operator: Python, and waits.
+    pub outside_nanos: f64,
+    /// The time of kernels, copies and fills on the device; `None` if the trace has none.
+    pub kernel_nanos: Option<f64>,
+    /// The launch gaps: the time from the first to the last kernel in which the device runs none; `None` if the trace has
+    /// none.
+    pub gap_nanos: Option<f64>,
+}
+
+/// The kind of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum TraceRowKind {
+    /// An operator, by its self time.
+    Operator,
+    /// A range that the job or PyTorch names, by the time in which no operator runs in it.
+    Range,
+    /// A call of the device's runtime or driver.
+    Runtime,
+    /// A kernel, copy or fill on the device.
+    Kernel,
+    /// The rest of the step, in which its thread runs none of these.
+    Outside,
+}
+
+impl TraceRowKind {
+    /// Returns the kind in words.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Operator => "operator",
+            Self::Range => "range",
+            Self::Runtime => "runtime call",
+            Self::Kernel => "kernel",
+            Self::Outside => "outside of operators",
+        }
+    }
+}
+
+/// One operator, kernel or range on two ranks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct TraceRow {
+    /// What it is.
+    pub kind: TraceRowKind,
+    /// Its name.
+    pub name: String,
+    /// Its self time per step on the compared rank.
+    pub own_nanos: f64,
+    /// Its self time per step on the other rank.
+    pub other_nanos: f64,
+    /// How often it runs per step on the compared rank.
+    pub own_calls: f64,
+    /// How often it runs per step on the other rank.
+    pub other_calls: f64,
+}
+
+impl TraceRow {
+    /// Returns how much longer it takes per step on the compared rank, in nanoseconds.
+    #[must_use]
+    pub fn difference(&self) -> f64 {
+        self.own_nanos - self.other_nanos
+    }
+}
