@@ -165,15 +165,17 @@ mod tests {
         let request = TraceRequest { number: 5, first: Step(9), steps: 3 };
         assert!(until_answered(request, || true).unwrap_err().contains("the process ended"));
         assert_eq!(asked(), None);
-        let answering = thread::spawn(|| {
-            while asked().is_none() {
-                thread::yield_now();
-            }
-            answered(4, Err("of another request".into()));
-            answered(5, Err("busy".into()));
-            asked()
+        thread::scope(|scope| {
+            let answering = scope.spawn(|| {
+                while asked().is_none() {
+                    thread::yield_now();
+                }
+                answered(4, Err("of another request".into()));
+                answered(5, Err("busy".into()));
+                asked()
+            });
+            assert_eq!(until_answered(request, || false).unwrap_err(), "busy");
+            assert_eq!((answering.join().unwrap(), asked()), (Some(request), None));
         });
-        assert_eq!(until_answered(request, || false).unwrap_err(), "busy");
-        assert_eq!((answering.join().unwrap(), asked()), (Some(request), None));
     }
 }

@@ -1,12 +1,19 @@
+//! Tests of the comparison, on small traces and on real ones.
+
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use super::*;
 
-/// Returns the folder of recorded traces; `None` where it does not exist.
+/// Returns the folder of recorded traces. Where it does not exist, returns `None` and says that the test is skipped.
+#[expect(clippy::print_stderr, reason = "says that a test is skipped")]
 fn recorded(name: &str) -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/traces");
-    Some(folder.join(name)).filter(|path| path.exists())
+    let found = Some(folder.join(name)).filter(|path| path.exists());
+    if found.is_none() {
+        eprintln!("SKIP recorded traces: {} does not exist", folder.display());
+    }
+    found
 }
 
 fn read(path: &Path) -> Summary {
@@ -79,7 +86,7 @@ fn a_text_that_is_no_trace_is_an_error() {
 
 #[test]
 fn recorded_traces_of_several_schemas_are_read() {
-    let Some(folder) = recorded("") else { return eprintln!("SKIP recorded traces: there are none here") };
+    let Some(folder) = recorded("") else { return };
     for (name, steps) in [
         ("kineto_2021/samples__resnet50_num_workers_4__worker0.pt.trace.json.gz", None),
         ("torchrec_sleep_pl", Some(3)),
@@ -102,9 +109,7 @@ fn recorded_traces_of_several_schemas_are_read() {
 /// In these traces, one rank sleeps three times for a second (its `README.md`).
 #[test]
 fn a_planted_sleep_is_what_differs() {
-    let Some(folder) = recorded("torchrec_sleep_pl") else {
-        return eprintln!("SKIP recorded traces: there are none here");
-    };
+    let Some(folder) = recorded("torchrec_sleep_pl") else { return };
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();

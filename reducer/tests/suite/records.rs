@@ -148,8 +148,8 @@ fn every_bucket_is_recorded_except_in_shadow_steps() {
             Some((layout.generation, layout.since, layout.buckets.len()))
         });
         // Ranks other than 0 send the digest alone.
-        let buckets = if rank == 0 { 2 } else { 0 };
-        assert_eq!(generations.collect::<Vec<_>>(), [(0, None, buckets), (1, Some(1), buckets)]);
+        let sent = if rank == 0 { 2 } else { 0 };
+        assert_eq!(generations.collect::<Vec<_>>(), [(0, None, sent), (1, Some(1), sent)]);
         seqs.push(buckets.values().map(|bucket| bucket.seq).collect::<Vec<_>>());
     }
     assert!(seqs[0].is_sorted_by(|a, b| a < b));

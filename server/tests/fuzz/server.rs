@@ -6,6 +6,7 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt as _;
+use paceline::captures::Capturing;
 use paceline::clock::ServerClock;
 use paceline::http::guard::Guard;
 use paceline::http::{App, router};
@@ -51,12 +52,14 @@ impl Tried {
         let (metrics, clock, vitals) = (Arc::new(Metrics::new()), ServerClock::start(), Vitals::default());
         let layout = Layout::on(Arc::new(MemoryDisk::default()), "/data");
         let (sealer, _thread) = Sealer::start(layout.clone(), &vitals).expect("a thread can be started");
-        let log = Log::start(Writer::new(layout), metrics.server.clone(), sealer, &vitals);
+        let log = Log::start(Writer::new(layout.clone()), metrics.server.clone(), sealer, &vitals);
         let log = log.expect("a thread can be started");
         let hub = Hub::start(Default::default(), clock, metrics.clone(), &vitals, None);
         let guard = Arc::new(Guard { loopback_only: true, ..Guard::default() });
         let (stop, stopping) = watch::channel(false);
-        let app = App { hub, log, metrics, clock, guard, vitals, room: Default::default(), stopping };
+        let captures = Capturing::new(hub.clone(), layout, clock);
+        let room = Default::default();
+        let app = App { hub, log, captures, metrics, clock, guard, vitals, room, stopping };
         let router = router(app.clone());
         Self { runtime, app, router, stop }
     }

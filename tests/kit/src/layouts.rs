@@ -23,7 +23,7 @@ pub fn recorded(mut simulation: Simulation, other: u32) -> Simulation {
             _ => None,
         }));
     }
-    let rebuilt = bytes.iter().map(|(&bucket, &bytes)| described(bucket, bytes)).collect();
+    let rebuilt: Vec<LayoutBucket> = bytes.iter().map(|(&bucket, &bytes)| described(bucket, bytes)).collect();
     let first = described(Bucket(0), bytes.values().sum());
     let is_first = |batch: &&mut Batch| batch.seq.0 == 0;
     for batch in simulation.batches.iter_mut().map(|received| &mut received.batch).filter(is_first) {
@@ -32,11 +32,11 @@ pub fn recorded(mut simulation: Simulation, other: u32) -> Simulation {
     simulation
 }
 
-fn layouts(first: &LayoutBucket, rebuilt: &Vec<LayoutBucket>, (rank, is_other): (Rank, bool)) -> [Note; 2] {
+fn layouts(first: &LayoutBucket, rebuilt: &[LayoutBucket], (rank, is_other): (Rank, bool)) -> [Note; 2] {
     let class = "Net".to_owned();
     let mut layouts = [
         Layout { buckets: vec![first.clone()], class: class.clone(), since: Some(0), ..Layout::default() },
-        Layout { buckets: rebuilt.clone(), class, since: Some(1), generation: 1, ..Layout::default() },
+        Layout { buckets: rebuilt.to_vec(), class, since: Some(1), generation: 1, ..Layout::default() },
     ];
     layouts[1].unused = (layouts[1].count() as u32).checked_sub(1).map(|last| vec![last]);
     if is_other {
