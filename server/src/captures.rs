@@ -26,9 +26,13 @@ use crate::store::directory::Layout;
 
 /// The number of steps of a trace if the request does not say it.
 pub const DEFAULT_STEPS: u8 = 3;
-/// How far ahead the first step is, in nanoseconds: the newest step is known a second late, and a request reaches a rank
-/// within two.
+/// How far ahead of the newest known step the first one is, in nanoseconds: a request reaches a rank within two seconds.
 const AHEAD_NANOS: f64 = 3e9;
+/// The longest time for which the newest known step may be late, in nanoseconds. A job that has made no step for longer does
+/// something else.
+const MOST_LATE_NANOS: i64 = 5_000_000_000;
+/// The number of newest steps whose pace counts.
+const NEWEST_STEPS: usize = 32;
 /// The number of steps that the first step is ahead in addition.
 const AHEAD_STEPS: u64 = 2;
 /// The largest number of traces that are received at the same time.
@@ -291,12 +295,27 @@ fn plan(
     if let Some(missing) = ranks.iter().find(|&&rank| rank >= summary.ranks_expected) {
         return Err(NotAsked::NoRank(format!("run {run} has no rank {missing}")));
     }
-    let period = report.period_nanos.value().unwrap_or(AHEAD_NANOS).max(1.0);
-    let ahead = (AHEAD_NANOS / period).ceil() as u64 + AHEAD_STEPS;
     let newest = shown.steps.last().map_or(newest, |step| newest.max(step.step.0));
-    let first = Step(newest + ahead);
+    let first = Step(newest + steps_ahead(shown, report, now));
     let id = TraceRequest::at(now, first, steps).number;
     Ok(Asked { id, first_step: first, steps, automatic, ranks: ranks.into_iter().map(Rank).collect() })
+}
+
+/// Returns how many steps after the newest known one no rank has begun when the request reaches it.
+fn steps_ahead(shown: &RunSnapshot, report: &Report, now: ServerNanos) -> u64 {
+    let newest = &shown.steps[shown.steps.len().saturating_sub(NEWEST_STEPS)..];
+    let ends: Vec<(Step, ServerNanos)> =
+        newest.iter().filter_map(|step| Some((step.step, step.window?.1))).collect();
+    let usual = report.period_nanos.value().unwrap_or(AHEAD_NANOS);
+    let (period, late) = match (ends.first(), ends.last()) {
+        (Some(first), Some(last)) => {
+            let steps = last.0.0.saturating_sub(first.0.0);
+            let recent = if steps > 0 { (last.1 - first.1) as f64 / steps as f64 } else { usual };
+            (usual.min(recent), (now - last.1).clamp(0, MOST_LATE_NANOS))
+        }
+        _ => (usual, 0),
+    };
+    ((AHEAD_NANOS + late as f64) / period.max(1.0)).ceil() as u64 + AHEAD_STEPS
 }
 
 /// Returns the culprit of the worst verdict that is not over, if it computes slowly.

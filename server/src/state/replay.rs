@@ -40,10 +40,12 @@ pub fn run(layout: &Layout, id: &RunId) -> Result<Option<Run>, StoreError> {
     }
     if let Some(run) = &mut replayed {
         run.set_storage_gaps(condition.to_gaps());
-        Captures::of(layout.folder(id))
-            .newest_comparison()
-            .into_iter()
-            .for_each(|compared| run.set_traced(compared));
+        let captures = Captures::of(layout.folder(id));
+        captures.newest_comparison().into_iter().for_each(|compared| run.set_traced(compared));
+        // A request does not end with the server that made it, as long as it is current.
+        if let Some((request, ranks)) = captures.unanswered() {
+            run.ask_for_trace(&ranks, request);
+        }
     }
     Ok(replayed)
 }

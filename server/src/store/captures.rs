@@ -202,6 +202,16 @@ impl Captures {
         captures.iter().find_map(|capture| self.comparison(capture.id, pair(capture)?))
     }
 
+    /// Returns the newest request and the ranks that have not answered it.
+    #[must_use]
+    pub fn unanswered(&self) -> Option<(TraceRequest, Vec<Rank>)> {
+        let newest = self.list().ok()?.into_iter().next()?;
+        let steps = u8::try_from(newest.steps).ok()?;
+        let request = TraceRequest { number: newest.id, first: newest.first_step, steps };
+        let waiting = newest.ranks.iter().filter(|one| one.outcome == CaptureOutcome::Waiting);
+        Some((request, waiting.map(|one| one.rank).collect()))
+    }
+
     /// Stores the comparison of two ranks.
     ///
     /// # Errors
@@ -373,6 +383,7 @@ mod tests {
         let refused = CaptureOutcome::Refused { reason: "busy".into() };
         assert_eq!(answers, [&CaptureOutcome::Stored(trace), &refused]);
         assert_eq!(captures.trace(2, Rank(2), &trace).unwrap(), b"gzip");
+        assert_eq!(captures.unanswered(), Some((asked(2).request(), Vec::new())));
     }
 
     #[test]

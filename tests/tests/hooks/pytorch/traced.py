@@ -71,7 +71,8 @@ def main():
         own.stop()
         own.export_chrome_trace(os.path.join(FOLDER, "own-%d.json" % dist.get_rank()))
     first = STEPS // 50
-    print("loss %s" % " ".join("%.17g" % loss for loss in losses[:first]), flush=True)
+    if dist.get_rank() == 0:
+        print("loss %s" % " ".join("%.17g" % loss for loss in losses[:first]), flush=True)
     dist.barrier()
     dist.destroy_process_group()
 
