@@ -39,8 +39,8 @@ def functions(module):
         own = getattr(value, "__module__", None) == module.__name__
         if own and inspect.isclass(value):
             members = sorted(vars(value).items())
-            yield from ((value, name, member) for name, member in members if inspect.isfunction(member) and name != LAST)
-        elif own and callable(value):
+            yield from ((value, name, member) for name, member in members if inspect.isfunction(member))
+        elif own and callable(value) and name != LAST:
             yield module, name, value
         elif getattr(value, "__module__", None) == "paceline._native":
             yield module, name, value
