@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 
 import torch
 import torch.distributed as dist
@@ -36,6 +37,7 @@ def main():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     batch = torch.randn(16, 300)
     for _ in range(steps):
+        time.sleep(0.02)  # reads its batch
         optimizer.zero_grad()
         loss = model(batch).square().mean()
         loss.backward()
