@@ -59,7 +59,7 @@ fn traces_are_listed_and_what_differs_comes_first() -> anyhow::Result<()> {
     browser.wait("why a simulated run is not traced", refused)?;
 
     store(data.path(), &feed.run)?;
-    let first = "return document.querySelector('[data-testid=traces-table] tbody tr')?.innerText ?? false";
+    let first = "return document.querySelector('[data-testid=traces-table] tbody tr:not(.spacer)')?.innerText ?? false";
     let first = browser.wait("the table", first)?;
     let first = first.as_str().unwrap_or_default();
     ensure!(first.contains(SLOW) && first.contains("+800 µs") && first.contains("operator"), "{first}");
