@@ -64,13 +64,13 @@ pub fn steps(run: &str, world_size: u32, seq: u64, steps: std::ops::Range<u64>, 
     Batch { events: steps.flat_map(of_step).collect(), ..empty(run, world_size, seq) }
 }
 
-/// Returns a batch with many generations of a layout, about as many as a batch may hold: 16 MiB in memory, or 32 x
-/// 12,000 buckets of 40 bytes.
+/// Returns a batch with many generations of a layout, about as many as a batch may hold: 11 MiB in memory, or 32 x
+/// 4,000 buckets of 88 bytes.
 #[must_use]
 pub fn layouts(run: &str, seq: u64) -> Batch {
     let bucket = |bucket| LayoutBucket { bucket: Bucket(bucket), bytes: 1, ..LayoutBucket::default() };
     let layout = |generation: u32| {
-        let buckets = (0..12_000).map(bucket).collect();
+        let buckets = (0..4_000).map(bucket).collect();
         Note::Layout(Layout { generation, buckets, ..Layout::default() })
     };
     let first = seq as u32 * 32;

@@ -101,7 +101,7 @@ fn thirty_runs_of_65536_ranks_cost_little_memory() -> anyhow::Result<()> {
 }
 
 #[test]
-fn layouts_are_stored_on_disk_only() -> anyhow::Result<()> {
+fn only_so_many_layouts_of_a_run_are_kept() -> anyhow::Result<()> {
     let tried = Tried::start()?;
     for seq in 0..20 {
         assert_eq!(tried.send(&hostile::layouts("layouts", seq))?, 200);
