@@ -1,6 +1,5 @@
 //! Evidence from traces: the operator or kernel that takes a slow rank longer than another.
 
-use wire::views::Cause;
 use wire::views::captures::TraceComparison;
 
 use crate::finding::{Evidence, Finding};
@@ -12,8 +11,7 @@ const LEAST_SHARE: f64 = 0.05;
 pub(crate) fn explain(finding: &mut Finding, compared: Option<&TraceComparison>) {
     let Some(compared) = compared else { return };
     let Some(culprit) = &finding.verdict.culprit else { return };
-    let is_slow_compute =
-        matches!(finding.verdict.cause, Cause::Compute | Cause::MoreWork | Cause::Host | Cause::Processor);
+    let is_slow_compute = finding.verdict.cause.is_slow_compute();
     let is_of_it =
         culprit.ranks().contains(&compared.rank.0) && !culprit.ranks().contains(&compared.against.0);
     let Some(row) = compared.rows.first().filter(|_| is_slow_compute && is_of_it) else { return };

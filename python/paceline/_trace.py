@@ -50,7 +50,7 @@ def updated():
 
 
 def look():
-    """Called by hooks of which one runs first in a step, outside of the update's own range."""
+    """Called by several hooks. The first one in a step begins or ends the trace, outside of the update's own range."""
     if (due or running is not None) and is_training():
         guarded(turn)
 
@@ -65,7 +65,7 @@ def turn():
             if not theirs:
                 stop(OWN_PROFILER)
         elif asked is None or asked[0] != running.number:
-            # Nobody waits for it any more: its steps took too long.
+            # The request was given up, because its steps took too long.
             stop()
         elif is_between:
             go_on(running)
@@ -125,7 +125,7 @@ def obstacle():
 
 
 def stop(reason=None):
-    """Ends the trace before its time, and says why if somebody waits for it."""
+    """Ends the trace early. A `reason` is sent as the answer to the request."""
     global running
     if running is not None and is_training():
         ended, running = running, None
@@ -168,7 +168,7 @@ class Trace:
             self.end()
 
     def begin_step(self):
-        # The name by which tools know a step.
+        # Tools recognize a step by this name.
         annotation = self.autograd.profiler.record_function("ProfilerStep#%d" % self.step)
         annotation.__enter__()
         self.annotation = annotation

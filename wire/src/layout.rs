@@ -1,5 +1,8 @@
 //! Layouts: which parameters lie in which bucket.
 
+use std::hash::Hasher as _;
+
+use fnv::FnvHasher;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{Bucket, Comm};
@@ -109,15 +112,15 @@ impl Layout {
     /// elements. It is never 0.
     #[must_use]
     pub fn digest_of_buckets(&self) -> u64 {
-        let mut digest = Digest(0xcbf2_9ce4_8422_2325);
+        let mut digest = FnvHasher::default();
         for bucket in &self.buckets {
-            digest.number(bucket.bytes);
-            digest.text(&bucket.dtype);
-            digest.number(bucket.parameters.len() as u64);
-            bucket.parameters.iter().for_each(|name| digest.text(name));
-            bucket.elements.iter().for_each(|&elements| digest.number(elements));
+            add(&mut digest, bucket.bytes);
+            add_text(&mut digest, &bucket.dtype);
+            add(&mut digest, bucket.parameters.len() as u64);
+            bucket.parameters.iter().for_each(|name| add_text(&mut digest, name));
+            bucket.elements.iter().for_each(|&elements| add(&mut digest, elements));
         }
-        digest.0.max(1)
+        digest.finish().max(1)
     }
 
     /// Prepares the layout for sending: names are cut, and the digest is set. Returns `None` if it has too many parameters
@@ -140,25 +143,15 @@ impl Layout {
     }
 }
 
-/// FNV-1a with 64 bits.
-struct Digest(u64);
+/// Adds a number to a digest, alike on all machines.
+fn add(digest: &mut FnvHasher, number: u64) {
+    digest.write(&number.to_le_bytes());
+}
 
-impl Digest {
-    fn bytes(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
-
-    fn number(&mut self, number: u64) {
-        self.bytes(&number.to_le_bytes());
-    }
-
-    /// Adds a text and its length, so that two texts differ from their concatenation.
-    fn text(&mut self, text: &str) {
-        self.number(text.len() as u64);
-        self.bytes(text.as_bytes());
-    }
+/// Adds a text and its length to a digest, so that two texts differ from their concatenation.
+fn add_text(digest: &mut FnvHasher, text: &str) {
+    add(digest, text.len() as u64);
+    digest.write(text.as_bytes());
 }
 
 #[cfg(test)]

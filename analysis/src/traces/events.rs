@@ -11,7 +11,7 @@ use wire::views::captures::TraceRowKind;
 
 use super::TraceError;
 
-/// The largest number of events that are kept. Each takes 48 bytes.
+/// The largest number of events that are kept. Each takes 40 bytes.
 const MAX_EVENTS: usize = 8_000_000;
 /// The largest number of different names that are kept. Others count as one.
 const MAX_NAMES: usize = 65_536;

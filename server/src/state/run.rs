@@ -29,6 +29,7 @@ mod ingest;
 mod layouts;
 mod life;
 mod reports;
+mod requests;
 mod stacks;
 mod steps;
 mod values;

@@ -239,7 +239,7 @@ impl Captures {
 
     /// Deletes a capture. Its description goes last, so that a crash leaves nothing that no one would delete.
     fn delete(&self, id: u64) -> Result<(), StoreError> {
-        tracing::warn!(run = %self.run.run, capture = id, "the oldest capture of this run is deleted: it has too many");
+        tracing::warn!(run = %self.run.run, capture = id, "the oldest capture of this run is deleted, because the run has too many or too large ones");
         let own = format!("{id}-");
         let of_it = self.names()?.into_iter().filter(|name| name.starts_with(&own));
         for name in of_it.chain([format!("{id}.json")]) {

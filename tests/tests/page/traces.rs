@@ -19,7 +19,7 @@ use wire::views::captures::StoredTrace;
 /// The name of an operator. It comes from the user's job, and may contain markup.
 const SLOW: &str = "mine::slow<img src=x onerror='window.harmed = true'>";
 
-/// Returns a trace of one step of 1 ms, of which one operator takes this many microseconds.
+/// Returns a trace of one step of 1 ms. One operator takes `micros` microseconds of it.
 fn trace(micros: u32) -> std::io::Result<Vec<u8>> {
     let event = |cat: &str, name: &str, ts: u32, dur: u32| json!({ "ph": "X", "cat": cat, "name": name, "pid": 1, "tid": 1, "ts": ts, "dur": dur });
     let events = [event("user_annotation", "ProfilerStep#700", 10, 1_000), event("cpu_op", SLOW, 20, micros)];

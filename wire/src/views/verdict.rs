@@ -58,6 +58,12 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// Returns whether a rank computes slowly for this cause, as far as the records tell.
+    #[must_use]
+    pub fn is_slow_compute(self) -> bool {
+        matches!(self, Self::Compute | Self::MoreWork | Self::Host | Self::Processor)
+    }
+
     /// Returns the name used in reports and in Prometheus.
     #[must_use]
     pub fn name(self) -> &'static str {

@@ -1,13 +1,12 @@
-//! The stacks and traces that the ranks of a run are asked for.
+//! The stacks that the ranks of a run are asked for.
 
 use std::sync::Arc;
 
 use analysis::hang;
 use wire::clock::ServerNanos;
 use wire::ids::Rank;
-use wire::request::{RecordingRequest, Requests, TraceRequest};
+use wire::request::RecordingRequest;
 use wire::stacks::Stacks;
-use wire::views::captures::TraceComparison;
 use wire::views::{Hang, Report};
 
 use super::Run;
@@ -52,26 +51,5 @@ impl Run {
         }
         self.hang_asked = Some(request);
         request
-    }
-
-    /// Returns the recordings that a rank is asked for.
-    #[must_use]
-    pub fn asked(&self, rank: Rank, now: ServerNanos) -> Requests {
-        let Some(state) = self.ranks.get(rank.0 as usize) else { return Requests::default() };
-        let (burst, stacks) = (state.devices.asked(now), state.stacks.asked(now));
-        let trace = state.trace_asked.filter(|request| request.is_current(now));
-        Requests { burst, stacks, trace, ..Requests::default() }
-    }
-
-    /// Sets what differs between the newest traces of two ranks, as evidence.
-    pub fn set_traced(&mut self, compared: TraceComparison) {
-        self.traced = Some(Arc::new(compared));
-    }
-
-    /// Asks ranks for a trace, in the answer to their next batch.
-    pub fn ask_for_trace(&mut self, ranks: &[Rank], request: TraceRequest) {
-        for (_, state) in self.ranks.iter_mut().filter(|(at, _)| ranks.contains(&Rank(*at as u32))) {
-            state.trace_asked = Some(request);
-        }
     }
 }

@@ -1,0 +1,33 @@
+//! What the ranks of a run are asked for in the answers to their batches.
+
+use std::sync::Arc;
+
+use wire::clock::ServerNanos;
+use wire::ids::Rank;
+use wire::request::{Requests, TraceRequest};
+use wire::views::captures::TraceComparison;
+
+use super::Run;
+
+impl Run {
+    /// Returns what a rank is asked for.
+    #[must_use]
+    pub fn asked(&self, rank: Rank, now: ServerNanos) -> Requests {
+        let Some(state) = self.ranks.get(rank.0 as usize) else { return Requests::default() };
+        let (burst, stacks) = (state.devices.asked(now), state.stacks.asked(now));
+        let trace = state.trace_asked.filter(|request| request.is_current(now));
+        Requests { burst, stacks, trace, ..Requests::default() }
+    }
+
+    /// Asks ranks for a trace, in the answer to their next batch.
+    pub fn ask_for_trace(&mut self, ranks: &[Rank], request: TraceRequest) {
+        for (_, state) in self.ranks.iter_mut().filter(|(at, _)| ranks.contains(&Rank(*at as u32))) {
+            state.trace_asked = Some(request);
+        }
+    }
+
+    /// Sets what differs between the newest traces of two ranks, as evidence.
+    pub fn set_traced(&mut self, compared: TraceComparison) {
+        self.traced = Some(Arc::new(compared));
+    }
+}
