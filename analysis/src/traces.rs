@@ -59,7 +59,8 @@ pub fn summary(trace: impl Read) -> Result<Summary, TraceError> {
     let per_step = |nanos: f64| nanos / f64::from(steps);
     let of_kind = |kind: TraceRowKind| {
         let of_kind = sums.iter().filter(|((found, _), _)| *found == kind);
-        per_step(of_kind.map(|(_, (nanos, _))| nanos).sum())
+        // The sum of nothing would be -0.
+        per_step(of_kind.fold(0.0, |sum, (_, (nanos, _))| sum + nanos))
     };
     let totals = TraceTotals {
         steps,

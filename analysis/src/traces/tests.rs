@@ -5,6 +5,14 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 
+/// Returns the files in a folder, in the order of their names.
+fn files_of(folder: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
 /// Returns the folder of recorded traces. Where it does not exist, returns `None` and says that the test is skipped.
 #[expect(clippy::print_stderr, reason = "says that a test is skipped")]
 fn recorded(name: &str) -> Option<PathBuf> {
@@ -87,37 +95,40 @@ fn a_text_that_is_no_trace_is_an_error() {
 #[test]
 fn recorded_traces_of_several_schemas_are_read() {
     let Some(folder) = recorded("") else { return };
-    for (name, steps) in [
-        ("kineto_2021/samples__resnet50_num_workers_4__worker0.pt.trace.json.gz", None),
-        ("torchrec_sleep_pl", Some(3)),
-        ("torchrec_a2a_opt2_runB", Some(3)),
-        ("hta_cpu_only", None),
+    for (name, steps, has_operators) in [
+        ("kineto_2021/samples__resnet50_num_workers_4__worker0.pt.trace.json.gz", None, true),
+        ("torchrec_sleep_pl", Some(3), true),
+        ("torchrec_a2a_opt2_runB", Some(3), true),
+        // Its operators are all outside of its step.
+        ("hta_cpu_only", Some(1), false),
     ] {
         let path = folder.join(name);
-        let files: Vec<PathBuf> = match path.is_dir() {
-            true => std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()).collect(),
-            false => vec![path],
-        };
-        for file in files {
+        for file in if path.is_dir() { files_of(&path) } else { vec![path] } {
             let totals = read(&file).totals;
             assert!(steps.is_none_or(|steps| totals.steps == steps), "{}: {totals:?}", file.display());
-            assert!(totals.operator_nanos > 0.0 && totals.step_nanos > 0.0, "{}: {totals:?}", file.display());
+            assert_eq!(totals.operator_nanos > 0.0, has_operators, "{}: {totals:?}", file.display());
+            assert!(totals.operator_nanos.is_sign_positive() && totals.step_nanos > 0.0, "{totals:?}");
         }
     }
 }
 
-/// In these traces, one rank sleeps three times for a second (its `README.md`).
+/// In these traces, rank 2 sleeps for a second in each step, within a range that the job names. The others wait for it in an
+/// operator.
 #[test]
 fn a_planted_sleep_is_what_differs() {
     let Some(folder) = recorded("torchrec_sleep_pl") else { return };
-    let mut files: Vec<PathBuf> =
-        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.sort();
-    let ranks: Vec<Summary> = files.iter().map(|file| read(file)).collect();
-    let outside: Vec<f64> = ranks.iter().map(|rank| rank.totals.outside_nanos).collect();
-    let slow = (0..ranks.len()).max_by(|a, b| outside[*a].total_cmp(&outside[*b])).unwrap();
-    let other = usize::from(slow == 0);
-    let compared = compare((Rank(slow as u32), &ranks[slow]), (Rank(other as u32), &ranks[other]), Step(4));
-    let row = &compared.rows[0];
-    assert!(row.name == OUTSIDE && (0.9e9..1.1e9).contains(&row.difference()), "{row:?} {outside:?}");
+    let ranks: Vec<Summary> = files_of(&folder).iter().map(|file| read(file)).collect();
+    let compared = |rank: usize, against: usize| {
+        compare((Rank(rank as u32), &ranks[rank]), (Rank(against as u32), &ranks[against]), Step(4))
+    };
+    for other in [0, 1, 3] {
+        let found = compared(2, other);
+        let (first, last) = (&found.rows[0], found.rows.last().unwrap());
+        assert!(
+            first.kind == TraceRowKind::Range && (0.9e9..1.1e9).contains(&first.difference()),
+            "{first:?}"
+        );
+        assert!(last.difference() < -0.9e9, "{last:?}");
+    }
+    assert!(compared(0, 1).rows.iter().all(|row| row.difference().abs() < 0.1e9));
 }
