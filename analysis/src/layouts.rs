@@ -74,3 +74,68 @@ pub(crate) fn explain(finding: &mut Finding, buckets: &[BucketStats]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use wire::ids::Bucket;
+    use wire::layout::LayoutBucket;
+    use wire::views::{Group, LatencyHistogram, Spread};
+
+    use super::*;
+
+    /// Returns the buckets of a step with collectives of these sizes.
+    fn buckets(sizes: &[u64]) -> Vec<BucketStats> {
+        let none = Spread { median: 0.0, p10: 0.0, p90: 0.0, p99: 0.0, mean: 0.0 };
+        let bucket = |(at, &bytes): (usize, &u64)| BucketStats {
+            group: Group { ranks: 2, stride: 1 },
+            function: Function::AllReduce,
+            bucket: Bucket(at as u32),
+            bytes,
+            collectives: 1,
+            wait_nanos: none,
+            transfer_nanos: none,
+            latency: LatencyHistogram::default(),
+            hidden_ratio: None,
+            algbw: None,
+            busbw: None,
+            parameters: None,
+        };
+        sizes.iter().enumerate().map(bucket).collect()
+    }
+
+    fn layout(module: u32, generation: u32, sizes: &[u64]) -> Box<Layout> {
+        let bucket = |(at, &bytes): (usize, &u64)| LayoutBucket {
+            bucket: Bucket(at as u32),
+            bytes,
+            parameters: vec![format!("{module}.{at}")],
+            ..LayoutBucket::default()
+        };
+        let buckets = sizes.iter().enumerate().map(bucket).collect();
+        Box::new(Layout { module, generation, buckets, ..Layout::default() })
+    }
+
+    fn named(sizes: &[u64], layouts: &[Box<Layout>]) -> Vec<String> {
+        let mut buckets = buckets(sizes);
+        name(&mut buckets, layouts);
+        let label = |stats: &BucketStats| stats.parameters.as_ref().map(BucketParameters::label);
+        buckets.iter().map(|stats| label(stats).unwrap_or_else(|| "-".into())).collect()
+    }
+
+    #[test]
+    fn a_modules_buckets_are_those_whose_sizes_follow_each_other_as_in_its_layout() {
+        let module = [layout(0, 0, &[60]), layout(0, 1, &[10, 20, 30])];
+        assert_eq!(named(&[10, 20, 30], &module), ["0.0", "0.1", "0.2"]);
+        assert_eq!(named(&[8, 10, 20, 30, 8], &module), ["-", "0.0", "0.1", "0.2", "-"]);
+        assert_eq!(named(&[60], &module), ["0.0"], "these steps are from before the rebuild");
+        assert_eq!(named(&[10, 20], &module), ["-", "-"]);
+        let two = [layout(0, 0, &[10, 20]), layout(1, 0, &[30])];
+        assert_eq!(named(&[30, 10, 20], &two), ["1.0", "0.0", "0.1"]);
+    }
+
+    #[test]
+    fn what_two_layouts_may_mean_is_not_named() {
+        let alike = [layout(0, 0, &[10, 20]), layout(1, 0, &[10, 20])];
+        assert_eq!(named(&[10, 20], &alike), ["-", "-"]);
+        assert_eq!(named(&[10, 10, 10], &[layout(0, 0, &[10, 10])]), ["-", "-", "-"]);
+    }
+}

@@ -6,6 +6,7 @@ in every hundredth, and only then is it read here.
 
 import itertools
 import json
+import sys
 
 from paceline._agent import agent
 from paceline._buckets import assigned, first_limit, numbers, reduced
@@ -19,17 +20,24 @@ settings_of_all = {}
 
 
 def layouts_of(module):
-    """Returns the reports of a module's layouts, or None if it has no reducer."""
-    has_reducer = hasattr(module, "_get_ddp_logging_data") and getattr(module, "reducer", None) is not None
-    # Then `torch.compile` reduces the gradients.
-    return Layouts(module) if has_reducer and not getattr(module, "_use_python_reducer", False) else None
+    """Returns the reports of a module's layouts, or None if it has no reducer, or if rank 0 is not in its group."""
+    if getattr(module, "reducer", None) is None or not hasattr(module, "_get_ddp_logging_data"):
+        return None
+    # Ranks count all of their modules, so that peers give a module the same number.
+    number = next(module_numbers)
+    # With `torch.compile`'s own reducer, the gradients are not reduced in these buckets.
+    if getattr(module, "_use_python_reducer", False):
+        return None
+    # The names are those of rank 0, and only its peers should have the same. Another stage or shard has parameters of its own.
+    peers = sys.modules["torch.distributed"].get_process_group_ranks(module.process_group)
+    return Layouts(module, number) if 0 in peers else None
 
 
 class Layouts:
     """The layouts of one module's buckets: the first one, and the one that the reducer makes after the first backward pass."""
 
-    def __init__(self, module):
-        self.number, self.type = next(module_numbers), type(module.module).__name__
+    def __init__(self, module, number):
+        self.number, self.type = number, type(module.module).__name__
         parameters = reduced(module)
         self.names = list(parameters.values())
         self.elements = [parameter.numel() for parameter in parameters]

@@ -154,6 +154,8 @@ fn a_mesh_of_process_groups_is_observed_in_full_and_by_samples() -> anyhow::Resu
         let steps = report["steps"].as_u64().unwrap_or_default();
         ensure!(steps >= least_steps, "{steps} steps: {report:#}");
         ensure!(report["overlap_ratio"].as_f64().is_some(), "{:#}", report["overlap_ratio"]);
+        let gaps = report["gaps"].as_array().context("no gaps")?;
+        ensure!(!gaps.iter().any(|gap| gap["kind"] == "parameters"), "{gaps:#?}");
         let replayed = report["what_if"]["steps"].as_u64().unwrap_or_default();
         ensure!(replayed as f64 > REPLAYED * steps as f64, "{replayed} of {steps}: {:#}", report["what_if"]);
     }

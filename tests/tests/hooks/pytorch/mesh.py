@@ -26,10 +26,12 @@ class Model(torch.nn.Module):
     def __init__(self, tensor_parallel):
         super().__init__()
         self.group = tensor_parallel
-        self.layers = torch.nn.ModuleList(torch.nn.Linear(256, 256) for _ in range(6))
+        # Each rank of a tensor-parallel pair has parameters of its own.
+        self.part = dist.get_rank(tensor_parallel)
+        self.add_module("part%d" % self.part, torch.nn.ModuleList(torch.nn.Linear(256, 256) for _ in range(6)))
 
     def forward(self, batch):
-        for at, layer in enumerate(self.layers):
+        for at, layer in enumerate(getattr(self, "part%d" % self.part)):
             batch = torch.tanh(layer(batch))
             if at % 2:
                 batch = Copied.apply(batch, self.group)
