@@ -237,6 +237,12 @@ pub struct Notes {
 }
 
 impl Notes {
+    /// Returns true if the agent records.
+    #[must_use]
+    pub fn is_enabled(&self) -> bool {
+        self.queue.is_some()
+    }
+
     /// Sends the layout of parameters in buckets. Ranks other than 0 send its digest alone, because it should be the same
     /// on all. A layout that is too large ([`Layout::bounded`]) is not sent.
     pub fn layout(&self, layout: Layout) {

@@ -1,4 +1,5 @@
-//! Device samples as evidence: a rank that computes more slowly because its clock was lowered.
+//! Device samples as evidence: a rank that computes more slowly because its clock was lowered, or because PyTorch's
+//! allocator ran out of memory and emptied its cache.
 
 use wire::clock::ServerNanos;
 use wire::device::{DeviceFigure, DeviceSample, throttle};
@@ -12,29 +13,32 @@ const MIN_LOWERED_SHARE: f64 = 0.5;
 /// The share by which its clock must be below that of the other devices, or below its own maximum.
 const LOWER: f64 = 0.05;
 
-/// The fields of one device sample that show whether the device is throttled.
+/// The fields of one device sample that show why a device computes slowly.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ClockSample {
+pub struct DeviceState {
     /// When the sample was taken, on the server's clock.
     pub at: ServerNanos,
-    /// The clock of the multiprocessors, in megahertz.
-    pub clock: u64,
+    /// The clock of the multiprocessors, in megahertz; `None` if the device does not report it.
+    pub clock: Option<u64>,
     /// The highest clock of the multiprocessors, in megahertz; 0 if the device does not report it.
     pub most: u64,
     /// The reasons for a lowered clock, as [`throttle`] bits.
     pub reasons: u64,
+    /// How often PyTorch's allocator ran out of memory and emptied its cache; `None` if it is not observed.
+    pub retries: Option<u64>,
 }
 
-impl ClockSample {
-    /// Extracts a `ClockSample` from a sample; `None` if the device does not report its clock.
+impl DeviceState {
+    /// Extracts the state from a sample that arrived at `at`.
     #[must_use]
-    pub fn new(sample: &DeviceSample, at: ServerNanos) -> Option<Self> {
-        Some(Self {
+    pub fn new(sample: &DeviceSample, at: ServerNanos) -> Self {
+        Self {
             at,
-            clock: sample.get(DeviceFigure::SmClockMegahertz)?,
+            clock: sample.get(DeviceFigure::SmClockMegahertz),
             most: sample.get(DeviceFigure::SmClockMostMegahertz).unwrap_or(0),
             reasons: sample.get(DeviceFigure::ThrottleReasons).unwrap_or(0),
-        })
+            retries: sample.get(DeviceFigure::AllocationRetries),
+        }
     }
 
     fn is_slowed(&self) -> bool {
@@ -42,31 +46,59 @@ impl ClockSample {
     }
 }
 
-/// Changes the cause of a finding from slow compute to lowered clocks if the evidence supports it: in `window`, the
-/// rank's device reports that it lowered its clock, and the clock is lower than on the other ranks (or, if no other
-/// rank has samples, than the device's maximum). Otherwise leaves the finding unchanged.
+/// Explains a finding of slow compute by the rank's device in `window`.
 pub(crate) fn explain(
     finding: &mut Finding,
-    samples: &[Vec<ClockSample>],
+    samples: &[Vec<DeviceState>],
     window: (ServerNanos, ServerNanos),
 ) {
-    let verdict = &mut finding.verdict;
-    let Some(Culprit::Rank(rank)) = verdict.culprit else { return };
-    if verdict.cause != Cause::Compute {
-        return;
+    let Some(Culprit::Rank(rank)) = finding.verdict.culprit else { return };
+    let samples = Samples { of_ranks: samples, window };
+    if finding.verdict.cause == Cause::Compute {
+        explain_by_clock(finding, &samples, rank as usize);
     }
-    let within = |rank: usize| {
-        let samples = samples.get(rank).map_or(&[][..], Vec::as_slice);
-        samples.iter().filter(move |sample| (window.0..=window.1).contains(&sample.at))
-    };
-    let own = rank as usize;
+    if finding.verdict.cause.is_slow_compute() {
+        explain_by_memory(finding, &samples, rank as usize);
+    }
+}
+
+/// The samples of all ranks, of which those in a window count.
+struct Samples<'a> {
+    of_ranks: &'a [Vec<DeviceState>],
+    window: (ServerNanos, ServerNanos),
+}
+
+impl Samples<'_> {
+    fn of(&self, rank: usize) -> impl Iterator<Item = &DeviceState> {
+        let samples = self.of_ranks.get(rank).map_or(&[][..], Vec::as_slice);
+        samples.iter().filter(|sample| (self.window.0..=self.window.1).contains(&sample.at))
+    }
+
+    fn ranks_but(&self, own: usize) -> impl Iterator<Item = usize> {
+        (0..self.of_ranks.len()).filter(move |&rank| rank != own)
+    }
+
+    /// Returns how often the allocator of a rank emptied its cache within the window.
+    fn retries(&self, rank: usize) -> Option<u64> {
+        let mut counts = self.of(rank).filter_map(|sample| sample.retries);
+        let first = counts.next()?;
+        Some(counts.last()?.saturating_sub(first))
+    }
+}
+
+/// Changes the cause from slow compute to lowered clocks if the evidence supports it: the rank's device reports that it
+/// lowered its clock, and the clock is lower than on the other ranks (or, if no other rank has samples, than the device's
+/// maximum). Otherwise leaves the finding unchanged.
+fn explain_by_clock(finding: &mut Finding, samples: &Samples<'_>, own: usize) {
+    let verdict = &mut finding.verdict;
+    let within = |rank| samples.of(rank).filter(|sample| sample.clock.is_some());
     let (all, slowed) = (within(own).count(), within(own).filter(|sample| sample.is_slowed()).count());
     if all == 0 || (slowed as f64) < MIN_LOWERED_SHARE * all as f64 {
         return;
     }
-    let clock_of = |rank| stats::median(within(rank).map(|sample| sample.clock as f64));
+    let clock_of = |rank| stats::median(within(rank).filter_map(|sample| Some(sample.clock? as f64)));
     let Some(clock) = clock_of(own) else { return };
-    let others = stats::median((0..samples.len()).filter(|&rank| rank != own).filter_map(clock_of));
+    let others = stats::median(samples.ranks_but(own).filter_map(clock_of));
     let most = within(own).map(|sample| sample.most as f64).fold(0.0, f64::max);
     let (usual, of) = match others {
         Some(others) => (others, UsualClock::OfOtherRanks),
@@ -82,6 +114,15 @@ pub(crate) fn explain(
     finding.evidence.push(Evidence::LoweredClock { lowered: slowed, samples: all, clock, usual, of });
 }
 
+/// Adds how often the rank's allocator ran out of memory, if it did so more often than those of all other ranks.
+fn explain_by_memory(finding: &mut Finding, samples: &Samples<'_>, own: usize) {
+    let Some(retries) = samples.retries(own) else { return };
+    let others = samples.ranks_but(own).filter_map(|rank| samples.retries(rank)).max();
+    if retries > others.unwrap_or(0) {
+        finding.evidence.push(Evidence::OutOfMemory { retries, others });
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,11 +131,20 @@ mod tests {
     use crate::verdict::fixture::against_rank_1;
     use crate::wording;
 
-    fn samples(clock: u64, reasons: u64) -> Vec<ClockSample> {
-        (0..10).map(|at| ClockSample { at: ServerNanos(at), clock, most: 1_980, reasons }).collect()
+    fn samples(clock: u64, reasons: u64) -> Vec<DeviceState> {
+        let clock = Some(clock);
+        (0..10)
+            .map(|at| DeviceState { at: ServerNanos(at), clock, most: 1_980, reasons, retries: None })
+            .collect()
     }
 
-    fn explained(samples: &[Vec<ClockSample>]) -> Verdict {
+    /// Samples of an allocator that emptied its cache `each` times between two samples.
+    fn out_of_memory(each: u64) -> Vec<DeviceState> {
+        let counted = |(at, state)| DeviceState { retries: Some(100 + each * at), ..state };
+        (0..).zip(samples(1_980, 0)).map(counted).collect()
+    }
+
+    fn explained(samples: &[Vec<DeviceState>]) -> Verdict {
         let mut finding = against_rank_1(Cause::Compute);
         explain(&mut finding, samples, (ServerNanos(2), ServerNanos(7)));
         wording::verdict(finding)
@@ -126,6 +176,24 @@ mod tests {
             vec![samples(1_500, throttle::POWER_CAP), samples(1_490, throttle::POWER_CAP)],
         ] {
             assert_eq!(explained(&samples), wording::verdict(against_rank_1(Cause::Compute)));
+        }
+    }
+
+    #[test]
+    fn an_allocator_that_runs_out_of_memory_more_often_than_others_is_evidence() {
+        let found = explained(&[out_of_memory(0), out_of_memory(3), out_of_memory(1)]);
+        assert_eq!(found.cause, Cause::Compute);
+        assert_eq!(
+            found.evidence,
+            [
+                "PyTorch's allocator ran out of memory on its GPU 15 times and emptied its cache each time, which stops the \
+              GPU; on other ranks, 5 times at most"
+            ]
+        );
+        let alone = explained(&[samples(1_980, 0), out_of_memory(1)]);
+        assert!(alone.evidence[0].ends_with("which stops the GPU"), "{:?}", alone.evidence);
+        for even in [[out_of_memory(2), out_of_memory(2)], [out_of_memory(1), out_of_memory(0)]] {
+            assert_eq!(explained(&even), wording::verdict(against_rank_1(Cause::Compute)));
         }
     }
 

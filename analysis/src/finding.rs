@@ -161,6 +161,9 @@ pub(crate) enum Evidence {
     ProcessorTimeOfAll { nanos: f64 },
     /// The device reports a lowered clock; clocks in megahertz.
     LoweredClock { lowered: usize, samples: usize, clock: f64, usual: f64, of: UsualClock },
+    /// How often PyTorch's allocator ran out of memory, and the largest such number of other ranks; `None` if no other
+    /// rank reports one.
+    OutOfMemory { retries: u64, others: Option<u64> },
     /// Who used the cores of the ranks.
     CoreUse(CoreUse),
     /// The seconds per second that threads waited for a core, over all threads of a process.

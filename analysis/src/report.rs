@@ -18,7 +18,7 @@ use wire::views::{
     OwnOverhead, RankClock, RankDrops, RankEvent, RankLedger, Report, RunState, ScalingEfficiency, Verdict,
 };
 
-use crate::devices::{self, ClockSample};
+use crate::devices::{self, DeviceState};
 use crate::finding::Finding;
 use crate::hosts::{self, Hosts, RankHost};
 use crate::loss::StepCosts;
@@ -64,7 +64,7 @@ pub struct RunFacts {
     /// The attributes of the ranks.
     pub attributes: Vec<AttributeRanks>,
     /// The device samples of each rank.
-    pub clock_samples: Vec<Vec<ClockSample>>,
+    pub device_states: Vec<Vec<DeviceState>>,
     /// The host data of each rank.
     pub hosts: Vec<Option<RankHost>>,
     /// The newest burst of each rank's devices.
@@ -401,7 +401,7 @@ fn model_points(buckets: &[BucketStats]) -> Vec<(u64, f64)> {
 
 /// Returns what the ranks compute on: GPUs if any rank has device samples.
 fn computed_on(facts: &RunFacts) -> ComputedOn {
-    let has_device = facts.clock_samples.iter().any(|clock_samples| !clock_samples.is_empty());
+    let has_device = facts.device_states.iter().any(|device_states| !device_states.is_empty());
     if has_device { ComputedOn::Gpu } else { ComputedOn::Cpu }
 }
 
@@ -415,7 +415,7 @@ fn findings(facts: &RunFacts, observed: &[&StepAnalysis], buckets: &[BucketStats
     let hosts = Hosts { ranks: &facts.hosts, fits: &facts.fits };
     for finding in found.verdicts.iter_mut().chain(&mut found.notes) {
         if let Some(window) = window_of(&finding.verdict, observed) {
-            devices::explain(finding, &facts.clock_samples, window);
+            devices::explain(finding, &facts.device_states, window);
             hosts::explain(finding, &hosts, window);
         }
         bursts::explain(finding, &facts.bursts);
@@ -464,7 +464,7 @@ pub(crate) mod tests {
             events: Vec::new(),
             placement: Vec::new(),
             attributes: Vec::new(),
-            clock_samples: Vec::new(),
+            device_states: Vec::new(),
             hosts: Vec::new(),
             bursts: Vec::new(),
             stacks: Vec::new(),

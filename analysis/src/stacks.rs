@@ -11,8 +11,21 @@ const NOTABLE_GAIN: f64 = 0.15;
 /// gain, the innermost one is named.
 const NEARLY_ALL: f64 = 0.8;
 
-/// Parts of the paths of files that are not the user's code. The last one is Paceline's own package.
-const LIBRARIES: [&str; 5] = ["/site-packages/", "/dist-packages/", "/lib/python", "<frozen ", "/paceline/_"];
+/// Parts of the paths of files that are not the user's code: of Python, with Paceline's own package at the end, and of Rust.
+const LIBRARIES: [&str; 7] = [
+    "/site-packages/",
+    "/dist-packages/",
+    "/lib/python",
+    "<frozen ",
+    "/paceline/_",
+    "/rustc/",
+    "/.cargo/registry/",
+];
+/// The ends of the names of files in a native library that has debug information, such as the C library.
+const NATIVE_SOURCES: [&str; 3] = [".c", ".h", ".S"];
+/// The first words of native functions that are not the user's code, where no file is known: Rust's library, and
+/// Paceline's own crates.
+const NATIVE_LIBRARIES: [&str; 5] = ["std::", "core::", "alloc::", "__rustc", "paceline_"];
 
 /// A line of code in which one rank spends more of its time than another.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,7 +52,7 @@ impl Place {
     #[must_use]
     pub fn at(&self) -> String {
         let innermost = self.inner.as_ref().unwrap_or(&self.frame);
-        let named = match self.is_whole_function {
+        let named = match self.is_whole_function && !innermost.file.is_empty() {
             true => format!("{} and other lines of {}", line(innermost), innermost.function),
             false => location(innermost),
         };
@@ -119,16 +132,27 @@ fn key(frame: &Frame, with_line: bool) -> Key<'_> {
     (&frame.function, &frame.file, with_line.then_some(frame.line))
 }
 
-/// Returns whether a frame is in Python's library or in an installed package.
+/// Returns whether a frame is not in the user's code: in the language's library, an installed package, or native code that
+/// has no Rust path.
 #[must_use]
 pub fn is_library(frame: &Frame) -> bool {
-    LIBRARIES.iter().any(|part| frame.file.contains(part))
+    if !frame.file.is_empty() {
+        return LIBRARIES.iter().any(|part| frame.file.contains(part))
+            || NATIVE_SOURCES.iter().any(|end| frame.file.ends_with(end));
+    }
+    // `<alloc::vec::Vec<T> as Trait>::method` is a function of the type.
+    let path = frame.function.trim_start_matches(['<', '&', '*']);
+    !path.contains("::") || NATIVE_LIBRARIES.iter().any(|library| path.starts_with(library))
 }
 
-/// Returns a frame as `data.py:12 (decode)`.
+/// Returns a frame as `data.py:12 (decode)`, or as the function alone if its file is unknown.
 #[must_use]
 pub fn location(frame: &Frame) -> String {
-    format!("{} ({})", line(frame), frame.function)
+    if frame.file.is_empty() {
+        frame.function.clone()
+    } else {
+        format!("{} ({})", line(frame), frame.function)
+    }
 }
 
 /// Returns a frame's line as `data.py:12`. The file of a library keeps the folders of its package.
@@ -334,6 +358,31 @@ mod tests {
         let listed: Vec<(u32, f64)> = listed.iter().map(|gain| (gain.frame.line, gain.share)).collect();
         assert_eq!(listed, [(20, 0.8), (12, 0.8), (90, 1.0)]);
         assert_eq!(gains(&slow, None, ThreadRole::Main)[0].other_share, None);
+    }
+
+    #[test]
+    fn native_functions_without_lines_are_told_apart_from_libraries() {
+        let native = |function: &str| Frame { function: function.into(), file: String::new(), line: 0 };
+        for library in [
+            "std::rt::lang_start",
+            "<alloc::vec::Vec<T> as core::clone::Clone>::clone",
+            "paceline_reducer::worker::Worker<M>::wait",
+            "__libc_start_call_main",
+            "[libcublas.so.12]",
+        ] {
+            assert!(is_library(&native(library)), "{library}");
+        }
+        let of_libc = Frame { function: "syscall".into(), file: "../sysdeps/syscall.S".into(), line: 36 };
+        assert!(is_library(&of_libc));
+        let main = [("std::rt::lang_start", "", 0), ("train::main", "", 0)];
+        let (read, wait) = (("train::data::read", "", 0), ("paceline_reducer::finish_step", "", 0));
+        let slow = profile(&[(
+            ThreadRole::Main,
+            &[(&[main[0], main[1], read, ("nanosleep", "", 0)], 80), (&main, 20)],
+        )]);
+        let usual = profile(&[(ThreadRole::Main, &[(&[main[0], main[1], wait], 100)])]);
+        assert_eq!(place(&slow, &usual, false).unwrap().at(), "train::data::read → nanosleep");
+        assert_eq!(standing(&usual), Some("train::main → paceline_reducer::finish_step".into()));
     }
 
     #[test]

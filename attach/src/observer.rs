@@ -223,7 +223,7 @@ fn start_threads(known: Option<(Config, Option<UsedDevice>)>) -> Ranks {
             return Ranks::None;
         }
         let mut first = Observed::default();
-        first.begin((rank, world_size), agent, device.map(|device| device.bus_id), None);
+        first.begin((rank, world_size), agent, device, None);
         observed.push(first);
     }
     let thread = thread::Builder::new().name("paceline-observe".into());

@@ -15,7 +15,6 @@
 //! The `unsafe` code of these bindings is in this crate only. Its callers see safe functions and values.
 #![allow(unsafe_code, reason = "this crate calls functions of libraries that are found at run time")]
 
-pub mod background;
 pub mod cupti;
 #[cfg(feature = "cuda")]
 pub mod device;

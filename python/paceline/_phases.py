@@ -5,7 +5,7 @@ import gc
 import sys
 import weakref
 
-from paceline import _trace
+from paceline import _memory, _trace
 from paceline._agent import agent
 from paceline._buckets import Buckets
 from paceline._devices import device_of, phase_on
@@ -96,6 +96,7 @@ def step_ended():
     """Reports an update of parameters, which ends a step."""
     agent().updated()
     _trace.updated()
+    _memory.look()
 
 
 @functools.lru_cache(maxsize=None)

@@ -29,6 +29,7 @@ pub struct Functions {
     software: unsafe extern "C" fn(*const c_char, *const c_char),
     fails: unsafe extern "C" fn(*const c_char),
     layout: unsafe extern "C" fn(*const c_char),
+    memory: unsafe extern "C" fn(u32, *const u64),
     updates: extern "C" fn() -> u64,
     exits: extern "C" fn(i32),
     observes_gloo: extern "C" fn() -> bool,
@@ -69,6 +70,7 @@ impl Functions {
                 software: *library.get(b"paceline_pytorch_software\0")?,
                 fails: *library.get(b"paceline_pytorch_fails\0")?,
                 layout: *library.get(b"paceline_pytorch_layout\0")?,
+                memory: *library.get(b"paceline_pytorch_memory\0")?,
                 updates: *library.get(b"paceline_pytorch_updates\0")?,
                 exits: *library.get(b"paceline_pytorch_exits\0")?,
                 observes_gloo: *library.get(b"paceline_pytorch_observes_gloo\0")?,
@@ -205,6 +207,15 @@ impl Agent {
         // SAFETY: it is a C string, and the function does not keep it.
         unsafe { (self.functions.layout)(json.as_ptr()) };
         Ok(())
+    }
+
+    /// Records what PyTorch's allocator counts for the CUDA device of this index: the memory that is allocated, the peak
+    /// of it, the memory that is reserved, the inactive part of split blocks, all in bytes, and the numbers of retries and
+    /// of out-of-memory errors.
+    #[allow(unsafe_code)]
+    fn memory(&self, device: u32, values: [u64; 6]) {
+        // SAFETY: the pointer is that of six numbers, which the function does not keep.
+        unsafe { (self.functions.memory)(device, values.as_ptr()) };
     }
 
     /// Returns how many updates of optimizers were recorded.

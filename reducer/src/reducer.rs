@@ -5,6 +5,8 @@ mod steps;
 use std::collections::HashMap;
 
 use agent::{Agent, Notes, Recorder, StepContext};
+use background::Background;
+use stacks::TrainingThread;
 use wire::ids::{Rank, Step};
 
 use crate::bucketing::{CapError, Caps};
@@ -92,6 +94,10 @@ impl Instruments {
 pub struct Reducer<M: Memory = Host> {
     /// The communication thread. The first field, so that the thread ends before the memory that it uses is dropped.
     worker: Worker<M>,
+    /// Answers requests for the stacks of this process; `None` if nothing is recorded.
+    _sampler: Option<Background>,
+    /// The thread that begins steps.
+    training: TrainingThread,
     parameters: Vec<Parameter>,
     ids: HashMap<String, ParamId>,
     options: Options,
@@ -177,8 +183,13 @@ impl<M: Memory> Reducer<M> {
         let declared: Vec<ParamId> = (0..count as u32).map(ParamId).rev().collect();
         let slots = lay_out(&declared, &parameters, options, &mut memory)?;
         instruments.notes.layout(slots.describe(0, None, &parameters));
+        let training = TrainingThread::default();
         Ok(Self {
             worker: Worker::start(backend, instruments.communication, count)?,
+            _sampler: instruments.notes.is_enabled().then(|| {
+                stacks::on_demand(instruments.notes.clone(), stacks::native::sampler(training.clone()))
+            }),
+            training,
             ids,
             options,
             rank,
@@ -269,6 +280,7 @@ impl<M: Memory> Reducer<M> {
         micro_batches: u32,
     ) -> Result<(), ReduceError> {
         self.check_alive()?;
+        self.training.is_here();
         let begun = self.try_begin(context, share, micro_batches);
         begun.map_err(|error| self.fail(error))
     }

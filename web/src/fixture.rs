@@ -26,7 +26,7 @@ pub fn empty_report() -> Report {
         failure: None,
         events: Vec::new(),
         placement: Vec::new(),
-        clock_samples: Vec::new(),
+        device_states: Vec::new(),
         hosts: Vec::new(),
         attributes: Vec::new(),
         bursts: Vec::new(),

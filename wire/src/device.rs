@@ -1,4 +1,5 @@
-//! Samples of a device, from the driver's management library (NVML). They are independent of steps.
+//! Samples of a device, from the driver's management library (NVML) and PyTorch's allocator. They are independent of
+//! steps.
 
 use std::collections::BTreeMap;
 
@@ -57,11 +58,26 @@ pub enum DeviceFigure {
     XidErrors = 19,
     /// The code of the last Xid, from NVIDIA's list of Xids.
     LastXid = 20,
+    /// The memory in use by tensors, in bytes, as PyTorch's caching allocator counts it for this process. This figure and
+    /// the following ones need version 9 of the wire format.
+    AllocatedBytes = 21,
+    /// The largest value of [`Self::AllocatedBytes`] so far, or since the job reset PyTorch's peak statistics.
+    AllocatedPeakBytes = 22,
+    /// The memory that PyTorch's allocator holds, in use or cached, in bytes.
+    ReservedBytes = 23,
+    /// The cached memory in blocks that were split, which the allocator cannot give back to the device, in bytes:
+    /// fragmentation.
+    InactiveSplitBytes = 24,
+    /// The number of times that the allocator ran out of memory and emptied its cache to try again. Each time stops the
+    /// device.
+    AllocationRetries = 25,
+    /// The number of out-of-memory errors that the allocator raised.
+    OutOfMemoryErrors = 26,
 }
 
 impl DeviceFigure {
     /// All figures, in the order of their codes.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 27] = [
         Self::UtilizationPercent,
         Self::MemoryUsedBytes,
         Self::MemoryTotalBytes,
@@ -83,12 +99,22 @@ impl DeviceFigure {
         Self::NvlinkReceivedMebibytesPerSecond,
         Self::XidErrors,
         Self::LastXid,
+        Self::AllocatedBytes,
+        Self::AllocatedPeakBytes,
+        Self::ReservedBytes,
+        Self::InactiveSplitBytes,
+        Self::AllocationRetries,
+        Self::OutOfMemoryErrors,
     ];
 
     /// Returns the first version of the wire format that has the figure.
     #[must_use]
     pub fn wire_version(self) -> u16 {
-        if self < Self::NvlinkSentMebibytesPerSecond { 2 } else { 3 }
+        match self {
+            _ if self < Self::NvlinkSentMebibytesPerSecond => 2,
+            _ if self < Self::AllocatedBytes => 3,
+            _ => 9,
+        }
     }
 }
 

@@ -6,8 +6,8 @@ use wire::views::{Cause, Culprit, Verdict};
 pub const AFTER_FAILURE: &str = "Read the log of this rank from its last step on. If it says nothing, the kernel's log (dmesg) says \
     whether the process was killed for lack of memory.";
 /// What to do about a run that hangs.
-pub const DURING_HANG: &str = "Look at where the ranks stand: the Code view shows the stacks of Python ranks, a debugger those \
-    of others. If a host is gone, restart the job from its last checkpoint.";
+pub const DURING_HANG: &str = "Look at where the ranks stand: the Code view shows the stacks of Python and Rust ranks, a debugger \
+    those of others. If a host is gone, restart the job from its last checkpoint.";
 /// What to do about a rank that sends nothing while the run goes on.
 pub const ON_SILENCE: &str = "Check that its host can reach this server. Its agent keeps its records until then, up to its \
     limit.";

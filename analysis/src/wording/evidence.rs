@@ -79,6 +79,15 @@ impl Who<'_> {
                     UsualClock::Full => "at full clock",
                 }
             ),
+            Evidence::OutOfMemory { retries, others } => format!(
+                "PyTorch's allocator ran out of memory on {its} GPU {} and emptied its cache each time, which stops the \
+                 GPU{}",
+                times(*retries),
+                others.map_or_else(String::new, |others| match others {
+                    0 => "; on other ranks, this did not happen".into(),
+                    others => format!("; on other ranks, {} at most", times(others)),
+                })
+            ),
             Evidence::CoreUse(used) => self.core_use(used),
             Evidence::WaitedForCore { seconds } => format!(
                 "{its} threads waited for a core {seconds:.2} s per second (sum over all threads of a process)"
@@ -229,4 +238,8 @@ fn change(onset: &ChangePoint) -> String {
 fn step_and_range(ChangePoint { step, earliest, latest, .. }: &ChangePoint) -> String {
     let [step, earliest, latest] = [step, earliest, latest].map(|step| units::count(*step));
     format!("{step} (between {earliest} and {latest})")
+}
+
+fn times(number: u64) -> String {
+    if number == 1 { "once".into() } else { format!("{} times", units::count(number)) }
 }

@@ -25,10 +25,11 @@ use crate::call_log::{self, Entry, Function, Handle, Kind, LocalRank, Phase};
 use crate::host;
 use crate::layouts;
 use crate::marks;
+use crate::memory;
 use crate::observer::{self, Communicator, Hook};
+use crate::python_stacks;
 use crate::sampling;
 use crate::software;
-use crate::stacks;
 use crate::table::Table;
 
 /// The largest number of collectives in flight in one group. Beyond it, only the issue of a collective is recorded.
@@ -268,6 +269,18 @@ pub unsafe extern "C" fn paceline_pytorch_layout(json: *const c_char) {
     }
 }
 
+/// Records what PyTorch's allocator counts for a CUDA device, which is the `device`-th that this process sees.
+///
+/// # Safety
+/// `values` must point to one number for each of [`memory::FIGURES`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn paceline_pytorch_memory(device: u32, values: *const u64) {
+    // SAFETY: the caller guarantees it.
+    if let Ok(&values) = unsafe { numbers(values, memory::FIGURES.len()) }.try_into() {
+        host::guarded(|| memory::learn(device, values));
+    }
+}
+
 /// Returns how many updates of optimizers were recorded.
 #[unsafe(no_mangle)]
 pub extern "C" fn paceline_pytorch_updates() -> u64 {
@@ -292,7 +305,7 @@ pub extern "C" fn paceline_pytorch_updated() {
 pub extern "C" fn paceline_pytorch_phase(phase: u8, begin: i64, end: i64) {
     host::guarded(|| {
         if let Some(phase) = Phase::from_code(phase).filter(|_| observer::is_observed()) {
-            stacks::trains_here();
+            python_stacks::trains_here();
             let (begin, end) = (MonoNanos(begin), MonoNanos(end));
             call_log::append(Entry::Phase { phase, enqueued: None, begin, end });
         }

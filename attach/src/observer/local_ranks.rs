@@ -83,8 +83,8 @@ pub(super) fn settle(observed: &mut [Observed], job: &Job) {
         let device = devices.get(at);
         let local_rank = device.map_or(config.local_rank, |device| device.ordinal);
         let agent = Agent::start(Config { instrumentation: super::instrumentation(), local_rank, ..config });
-        let bus_id = device.map(|device| device.bus_id.clone());
-        observed.begin((Rank(rank), world_size), agent, bus_id, device.map(|device| device.ordinal));
+        let burst_of = device.map(|device| device.ordinal);
+        observed.begin((Rank(rank), world_size), agent, device.cloned(), burst_of);
     }
 }
 

@@ -1,9 +1,11 @@
 //! One observed rank: from its entries in the call log to its records.
 
 use agent::{Agent, Notes, Recorder};
-use gpu::background::Background;
+use background::Background;
 use gpu::cupti::on_demand::{self, Every, OnDemand};
+use gpu::driver::UsedDevice;
 use gpu::nvml::sampler::{SamplerSettings, Watch};
+use wire::device::DeviceSample;
 use wire::event::{Event, EventKind, Source};
 use wire::ids::Rank;
 
@@ -14,9 +16,10 @@ use crate::infer::collective::{Collective, Ran, Timed};
 use crate::infer::gpu_clock::GpuClock;
 use crate::infer::place::Placer;
 use crate::layouts;
+use crate::memory;
+use crate::python_stacks;
 use crate::sampling::Steps;
 use crate::software;
-use crate::stacks;
 use crate::traces;
 
 /// The largest number of communicators remembered per rank. They determine its rank number.
@@ -61,13 +64,13 @@ struct Recorded {
 }
 
 impl Observed {
-    /// Starts recording. With `ordinal`, a burst covers that device only, since the process uses other devices too.
+    /// Starts recording. With `burst_of`, a burst covers that device only, since the process uses other devices too.
     pub(super) fn begin(
         &mut self,
         (rank, world_size): (Rank, u32),
         agent: Agent,
-        bus_id: Option<String>,
-        ordinal: Option<u32>,
+        device: Option<UsedDevice>,
+        burst_of: Option<u32>,
     ) {
         let learned = software::learned();
         agent.notes().software(software::known());
@@ -75,9 +78,9 @@ impl Observed {
             rank,
             world_size,
             recorder: agent.recorder(),
-            _watch: bus_id.map(|bus_id| watch(bus_id, agent.notes())),
-            _bursts: bursts(agent.notes(), ordinal),
-            _stacks: stacks::on_demand(agent.notes()),
+            _watch: device.map(|device| watch(device, agent.notes())),
+            _bursts: bursts(agent.notes(), burst_of),
+            _stacks: python_stacks::on_demand(agent.notes()),
             _traces: agent.uploads().map(|uploads| traces::on_demand(agent.notes(), uploads)),
             agent,
             reported_lost: 0,
@@ -213,11 +216,17 @@ fn timed(collective: Collective, clock: &GpuClock) -> Option<Timed> {
     Some(Timed { collective, start, end, source })
 }
 
-/// Starts sampling the device once per second and sending the samples to the server.
-fn watch(pci_bus_id: String, notes: Notes) -> Watch {
-    let settings = SamplerSettings { pci_bus_id, file: None, now: agent::clock::now };
+/// Starts sampling the device once per second and sending the samples to the server, with what PyTorch's allocator
+/// reports of the device.
+fn watch(device: UsedDevice, notes: Notes) -> Watch {
+    let UsedDevice { ordinal, bus_id } = device;
+    let settings = SamplerSettings { pci_bus_id: bus_id, file: None, now: agent::clock::now };
     let drivers = notes.clone();
-    Watch::start(settings, move |release| drivers.driver(release), move |sample| notes.device(sample))
+    let with_memory = move |mut sample: DeviceSample| {
+        sample.figures.extend(memory::of_device(ordinal));
+        notes.device(sample)
+    };
+    Watch::start(settings, move |release| drivers.driver(release), with_memory)
 }
 
 /// Starts recording bursts when the server requests them.

@@ -4,6 +4,7 @@
 
 use anyhow::{Context as _, ensure};
 use clap::Parser;
+use serde_json::Value;
 use testkit::mishaps;
 use testkit::results::Results;
 
@@ -21,10 +22,12 @@ struct Options {
 fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     let mut results = Results::begin("mishaps");
-    let found = mishaps::run(options.first, options.runs)?.context("PyTorch is not installed")?;
-    println!("{:#}", found.total);
+    let each = |line: &Value| {
+        println!("{line}");
+        results.add(line.clone());
+    };
+    let found = mishaps::run(options.first, options.runs, each)?.context("PyTorch is not installed")?;
     let different = found.different.len();
-    found.different.into_iter().chain([found.total]).for_each(|line| results.add(line));
     println!("raw: {}", results.finish()?.display());
     ensure!(different == 0, "{different} of {} runs ended differently", options.runs);
     Ok(())

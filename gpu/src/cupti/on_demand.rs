@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use background::{Background, Stop};
 use timing::activity::{Work, activity};
 use timing::intervals::Interval;
 use wire::burst::{Activity, Burst, BurstOutcome};
@@ -12,7 +13,6 @@ use wire::request::RecordingRequest;
 
 use super::burst::{self, NoBurst, Recorded};
 use super::records::{ActivityOrigin, Record, Times};
-use crate::background::{Background, Stop};
 
 /// The time between two checks for a request.
 const LOOK_EVERY: Duration = Duration::from_millis(100);

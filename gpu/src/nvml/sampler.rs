@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use background::{Background, Stop};
 use nvml_wrapper::bitmasks::event::EventTypes;
 use nvml_wrapper::enum_wrappers::device::{
     Clock, EccCounter, MemoryError, PcieUtilCounter, TemperatureSensor,
@@ -18,7 +19,6 @@ use wire::clock::MonoNanos;
 use wire::device::{DeviceFigure, DeviceSample};
 
 use super::{NoNvml, open};
-use crate::background::{Background, Stop};
 
 /// The time between two samples.
 const EVERY: Duration = Duration::from_secs(1);

@@ -42,9 +42,12 @@ enum Format {
 /// The arguments of `paceline stacks`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The stacks of a rank's Python threads, and of its data loader's workers, are read from memory 25 times \
-    per second. Nothing is stopped, and a rank that hangs in a call can be sampled as well. This needs CPython 3.9 to \
-    3.13. A rank that a verdict names is sampled once without being asked for.\n\n\
+    after_help = "The stacks of a rank's threads are sampled 25 times per second. A rank that a verdict names is sampled \
+    once without being asked for.\n\n\
+    PyTorch jobs: Python's stacks, also those of the data loader's workers, are read from memory. Nothing is stopped, and \
+    a rank that hangs in a call can be sampled as well. This needs CPython 3.9 to 3.13.\n\
+    Jobs with the reducer: native stacks. For each sample, a signal interrupts each thread for some tens of \
+    microseconds. Functions have lines if the program was built with line tables.\n\n\
     Examples:\n  paceline stacks latest --rank 2\n  paceline stacks latest --format speedscope -o stacks.json"
 )]
 pub(super) struct StacksArguments {
@@ -76,7 +79,9 @@ pub(super) fn run(arguments: &StacksArguments) -> anyhow::Result<()> {
         .filter(|one: &RankStacks| arguments.rank.is_none_or(|rank| rank == one.rank.0))
         .collect();
     if ranks.is_empty() {
-        bail!("there are no stacks of {run}: check that it is running and is a Python job");
+        bail!(
+            "there are no stacks of {run}: check that it is running, and that it is a PyTorch job or has the reducer"
+        );
     }
     let out = match arguments.format {
         Format::Text => text(&ranks),

@@ -82,7 +82,7 @@ pub fn title(thread: &ThreadStacks) -> String {
 }
 
 fn name(Frame { function, file, line }: &Frame) -> String {
-    format!("{function} ({file}:{line})")
+    if file.is_empty() { function.clone() } else { format!("{function} ({file}:{line})") }
 }
 
 /// Replaces the separators of the folded format.

@@ -67,7 +67,7 @@ pub async fn stacks(
     })
 }
 
-/// Asks ranks for the stacks of their Python threads, sampled for a short time, 2,000 ms by default.
+/// Asks ranks for the stacks of their threads, sampled for a short time, 2,000 ms by default.
 ///
 /// Ranks receive the request with the answer to their next batch, at most two seconds later. `GET` on the same path
 /// returns the result, or the reason why there is none, with the request number of this answer.

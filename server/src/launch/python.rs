@@ -24,7 +24,7 @@ macro_rules! modules {
 }
 
 /// The modules of the package.
-const MODULES: [(&str, &str); 24] = modules![
+const MODULES: [(&str, &str); 25] = modules![
     "__init__.py",
     "_agent.py",
     "_buckets.py",
@@ -37,6 +37,7 @@ const MODULES: [(&str, &str); 24] = modules![
     "_imports.py",
     "_layouts.py",
     "_log.py",
+    "_memory.py",
     "_modes.py",
     "_observe.py",
     "_pauses.py",

@@ -7,7 +7,7 @@ use super::Families;
 use super::ranks::RankGauge;
 
 /// The gauges of devices: the figure, the factor that converts it to the gauge's unit, the gauge's name and its help.
-const FIGURES: [(DeviceFigure, f64, &str, &str); 17] = [
+const FIGURES: [(DeviceFigure, f64, &str, &str); 23] = [
     (
         DeviceFigure::UtilizationPercent,
         1e-2,
@@ -104,6 +104,42 @@ const FIGURES: [(DeviceFigure, f64, &str, &str); 17] = [
         1.0,
         "paceline_device_last_xid",
         "Number (Xid) of the last critical error of the rank's device.",
+    ),
+    (
+        DeviceFigure::AllocatedBytes,
+        1.0,
+        "paceline_device_memory_allocated_bytes",
+        "Memory in use by tensors on the rank's device, as PyTorch's allocator counts it.",
+    ),
+    (
+        DeviceFigure::AllocatedPeakBytes,
+        1.0,
+        "paceline_device_memory_allocated_peak_bytes",
+        "Largest memory in use by tensors on the rank's device, since PyTorch's peak statistics were last reset.",
+    ),
+    (
+        DeviceFigure::ReservedBytes,
+        1.0,
+        "paceline_device_memory_reserved_bytes",
+        "Memory that PyTorch's allocator holds on the rank's device, in use or cached.",
+    ),
+    (
+        DeviceFigure::InactiveSplitBytes,
+        1.0,
+        "paceline_device_memory_inactive_split_bytes",
+        "Cached memory in split blocks, which PyTorch's allocator cannot give back to the rank's device (fragmentation).",
+    ),
+    (
+        DeviceFigure::AllocationRetries,
+        1.0,
+        "paceline_device_allocation_retries",
+        "Times that PyTorch's allocator ran out of memory on the rank's device and emptied its cache to try again.",
+    ),
+    (
+        DeviceFigure::OutOfMemoryErrors,
+        1.0,
+        "paceline_device_out_of_memory_errors",
+        "Out-of-memory errors that PyTorch's allocator raised on the rank's device.",
     ),
 ];
 

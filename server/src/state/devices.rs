@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use analysis::devices::ClockSample;
+use analysis::devices::DeviceState;
 use wire::burst::{Activity, Burst, BurstOutcome};
 use wire::clock::ServerNanos;
 use wire::device::{DeviceFigure, DeviceSample};
@@ -19,7 +19,7 @@ const MAX_SAMPLES: usize = 120;
 
 /// The largest size that a device sample adds, in bytes. Only two minutes are stored, so most samples replace an older
 /// one.
-pub(super) const SAMPLE_BYTES: usize = size_of::<ClockSample>();
+pub(super) const SAMPLE_BYTES: usize = size_of::<DeviceState>();
 /// The size of an entry in a map of figures, in bytes.
 const FIGURE_BYTES: usize = 24;
 
@@ -39,7 +39,7 @@ pub(super) fn burst_bytes(burst: &Burst) -> usize {
 pub struct RankDevices {
     newest: Option<DeviceSample>,
     /// The figures of recent samples that verdicts use.
-    clock_samples: VecDeque<ClockSample>,
+    device_states: VecDeque<DeviceState>,
     /// The newest burst, and the time of its arrival.
     burst: Option<(Burst, ServerNanos)>,
     /// The burst that the rank is asked for and has not sent yet.
@@ -54,16 +54,14 @@ impl RankDevices {
             .as_ref()
             .map_or(0, |sample| sample.device.len() + sample.figures.len() * FIGURE_BYTES);
         let burst = self.burst.as_ref().map_or(0, |(burst, _)| burst_bytes(burst));
-        newest + burst + self.clock_samples.len() * SAMPLE_BYTES
+        newest + burst + self.device_states.len() * SAMPLE_BYTES
     }
 
     pub(super) fn add_sample(&mut self, sample: DeviceSample, now: ServerNanos) {
-        if let Some(sample) = ClockSample::new(&sample, now) {
-            if self.clock_samples.len() == MAX_SAMPLES {
-                self.clock_samples.pop_front();
-            }
-            self.clock_samples.push_back(sample);
+        if self.device_states.len() == MAX_SAMPLES {
+            self.device_states.pop_front();
         }
+        self.device_states.push_back(DeviceState::new(&sample, now));
         self.newest = Some(sample);
     }
 
@@ -88,8 +86,8 @@ impl RankDevices {
         self.newest.as_ref()
     }
 
-    pub(super) fn clock_samples(&self) -> Vec<ClockSample> {
-        self.clock_samples.iter().copied().collect()
+    pub(super) fn device_states(&self) -> Vec<DeviceState> {
+        self.device_states.iter().copied().collect()
     }
 
     /// Returns the error bound of the device's clock against its host's clock, in nanoseconds, or 0 if it is unknown.

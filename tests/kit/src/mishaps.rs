@@ -21,12 +21,12 @@ pub struct Found {
     pub total: Value,
 }
 
-/// Makes `count` runs, with the seeds from `first` on. Returns `None` and prints the reason on standard error if PyTorch
-/// is not available.
+/// Makes `count` runs, with the seeds from `first` on. Passes each run that ends differently to `each` at once, and the counts
+/// so far from time to time. Returns `None` and prints the reason on standard error if PyTorch is not available.
 ///
 /// # Errors
 /// Returns an error if the runs cannot be made.
-pub fn run(first: usize, count: usize) -> anyhow::Result<Option<Found>> {
+pub fn run(first: usize, count: usize, mut each: impl FnMut(&Value)) -> anyhow::Result<Option<Found>> {
     if !torch::is_installed()? {
         return Ok(None);
     }
@@ -46,11 +46,15 @@ pub fn run(first: usize, count: usize) -> anyhow::Result<Option<Found>> {
     }
     let mut runs = command.stdout(Stdio::piped()).spawn()?;
     let lines = BufReader::new(runs.stdout.take().context("stdout is not piped")?).lines();
-    let mut found: Vec<Value> = Vec::new();
+    let (mut different, mut total) = (Vec::new(), None);
     for line in lines {
-        found.push(serde_json::from_str(&line?)?);
+        let line: Value = serde_json::from_str(&line?)?;
+        each(&line);
+        match line["what"].as_str() {
+            Some("different") => different.push(line),
+            _ => total = Some(line),
+        }
     }
     ensure!(runs.wait()?.success(), "the runs failed");
-    let total = found.pop().context("no runs")?;
-    Ok(Some(Found { different: found, total }))
+    Ok(Some(Found { different, total: total.context("no runs")? }))
 }

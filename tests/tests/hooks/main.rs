@@ -5,6 +5,7 @@ mod cuda_hook;
 mod cuda_sources;
 mod layouts;
 mod lines;
+mod memory;
 mod mishaps;
 mod nccl_calls;
 mod nccl_plugin;

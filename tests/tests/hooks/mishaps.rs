@@ -8,7 +8,7 @@ const RUNS: usize = 20;
 
 #[test]
 fn mishaps_of_the_observation_do_not_change_the_job() -> anyhow::Result<()> {
-    let Some(found) = mishaps::run(0, RUNS)? else { return Ok(()) };
+    let Some(found) = mishaps::run(0, RUNS, |_| ())? else { return Ok(()) };
     ensure!(found.different.is_empty(), "{:#?}", found.different);
     ensure!(found.total["runs"] == RUNS, "{:#}", found.total);
     Ok(())

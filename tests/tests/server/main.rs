@@ -13,4 +13,5 @@ mod pace;
 mod past_faults;
 mod ranges;
 mod recall;
+mod stacks;
 mod survival;

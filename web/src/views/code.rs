@@ -97,7 +97,7 @@ pub fn Code() -> impl IntoView {
     view! {
         <section class="panel" aria-label="Code" data-testid="code">
             <div class="panel-head">
-                <h2>"Lines of code"<small>" sampled stacks of Python threads; nothing is stopped"</small></h2>
+                <h2>"Lines of code"<small>" sampled stacks"</small></h2>
                 <Show when=move || is_known.get() == Some(true)>
                     <Choices ranks=ranks rank=rank other=other compared=compared />
                 </Show>

@@ -110,13 +110,17 @@ fn version_1_is_pinned() {
     assert_eq!(hex, include_str!("golden_v1.hex").trim());
 }
 
+/// Returns a sample with all figures of a version of the wire format.
+fn device(version: u16) -> DeviceSample {
+    let figures = DeviceFigure::ALL.into_iter().filter(|figure| figure.wire_version() <= version);
+    let figures = figures.map(|figure| (figure, 1_000 + figure as u64)).collect();
+    DeviceSample { at: MonoNanos(4_999_000), device: "a GPU at 0000:01:00.0".into(), figures }
+}
+
 /// Version 2 adds samples of devices.
 #[test]
 fn version_2_is_pinned() {
-    let figures = DeviceFigure::ALL.into_iter().filter(|figure| figure.wire_version() == 2);
-    let figures = figures.map(|figure| (figure, 1_000 + figure as u64)).collect();
-    let sample = DeviceSample { at: MonoNanos(4_999_000), device: "a GPU at 0000:01:00.0".into(), figures };
-    let batch = Batch { notes: vec![Note::Device(sample)], ..golden_batch() };
+    let batch = Batch { notes: vec![Note::Device(device(2))], ..golden_batch() };
     let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, include_str!("golden_v2.hex").trim());
 }
@@ -151,9 +155,7 @@ fn burst() -> Burst {
 #[test]
 fn version_3_is_pinned() {
     let refused = Burst { outcome: BurstOutcome::Refused { reason: "no".into() }, ..burst() };
-    let figures = DeviceFigure::ALL.into_iter().map(|figure| (figure, 1_000 + figure as u64)).collect();
-    let sample = DeviceSample { at: MonoNanos(4_999_000), device: "a GPU at 0000:01:00.0".into(), figures };
-    let notes = vec![Note::Burst(burst()), Note::Burst(refused), Note::Device(sample)];
+    let notes = vec![Note::Burst(burst()), Note::Burst(refused), Note::Device(device(3))];
     let batch = Batch { notes, ..golden_batch() };
     let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, include_str!("golden_v3.hex").trim());
@@ -197,11 +199,12 @@ fn version_6_is_pinned() {
     assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
 }
 
-/// Version 9 adds more to layouts.
+/// Version 9 adds more to layouts, and the figures of PyTorch's allocator.
 #[test]
 fn version_9_is_pinned() {
-    let layouts = vec![Note::Layout(layout()), Note::Layout(layout().digest_alone())];
-    let batch = Batch { notes: layouts, ..golden_batch() };
+    let layouts = [layout(), layout().digest_alone()].map(Note::Layout);
+    let notes = layouts.into_iter().chain([Note::Device(device(9))]).collect();
+    let batch = Batch { notes, ..golden_batch() };
     let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, include_str!("golden_v9.hex").trim());
     assert_eq!(batch.wire_version(), 9);
@@ -456,12 +459,15 @@ proptest! {
 
 #[test]
 fn a_device_sample_round_trips() {
-    let sample = DeviceSample {
-        at: MonoNanos(4_999_000),
-        device: "a GPU at 0000:01:00.0".into(),
-        figures: DeviceFigure::ALL.into_iter().map(|figure| (figure, u64::MAX >> figure as u8)).collect(),
-    };
-    let batch = Batch { notes: vec![Note::Device(sample)], ..head() };
-    assert_eq!((head().wire_version(), batch.wire_version()), (1, 3), "older servers read the rest");
-    assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
+    for version in [2, 3, 9] {
+        let mut sample = device(version);
+        sample.figures.iter_mut().for_each(|(figure, value)| *value = u64::MAX >> *figure as u8);
+        let batch = Batch { notes: vec![Note::Device(sample)], ..head() };
+        assert_eq!(
+            (head().wire_version(), batch.wire_version()),
+            (1, version),
+            "older servers read the rest"
+        );
+        assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
+    }
 }

@@ -91,10 +91,10 @@ impl Run {
             events: self.events(now),
             placement: self.placement(),
             attributes: self.attributes(),
-            clock_samples: self
+            device_states: self
                 .ranks
                 .world()
-                .map(|rank| rank.map(|rank| rank.devices.clock_samples()).unwrap_or_default())
+                .map(|rank| rank.map(|rank| rank.devices.device_states()).unwrap_or_default())
                 .collect(),
             hosts: self.ranks.world().map(|rank| rank?.host()).collect(),
             bursts: self.ranks.world().map(|rank| rank?.devices.activity(now)).collect(),

@@ -70,13 +70,9 @@ fn Shown(cell: Cell, zoom: RwSignal<Vec<Frame>>, names: Memo<Option<(u32, Option
                 .map_or_else(String::new, |(rank, share)| format!(", {}", of(rank, share)));
             format!("{}{other}", of(rank, cell.own))
         });
-        format!(
-            "{} · {}:{}\n{}",
-            cell.frame.function,
-            cell.frame.file,
-            cell.frame.line,
-            shares.unwrap_or_default()
-        )
+        let Frame { function, file, line } = &cell.frame;
+        let at = if file.is_empty() { String::new() } else { format!(" · {file}:{line}") };
+        format!("{function}{at}\n{}", shares.unwrap_or_default())
     };
     let described = title.clone();
     let label = (cell.width >= LABELLED).then(|| location(&cell.frame));

@@ -17,7 +17,10 @@ pub fn Lines(compared: Memo<Option<Compared>>) -> impl IntoView {
     });
     let share = |share: f64| (share, units::percent(share));
     let columns = vec![
-        Column::text("Line", |row: &Gain| format!("{}:{}", row.frame.file, row.frame.line)),
+        Column::text("Line", |row: &Gain| match row.frame.file.as_str() {
+            "" => "—".into(),
+            file => format!("{file}:{}", row.frame.line),
+        }),
         Column::text("Function", |row: &Gain| row.frame.function.clone()),
         Column::number("This rank", move |row: &Gain| share(row.share))
             .meaning("share of its samples in which the line was running or calling"),

@@ -10,7 +10,7 @@ use crate::table::{Column, Table};
 /// `None` if the device does not report it.
 type Measure = (&'static str, &'static str, fn(&DeviceSample) -> Option<String>);
 
-const MEASURES: [Measure; 12] = [
+const MEASURES: [Measure; 15] = [
     ("Busy", "share of the last second in which some kernel ran", |at| {
         percent(at, DeviceFigure::UtilizationPercent)
     }),
@@ -42,6 +42,34 @@ const MEASURES: [Measure; 12] = [
             (1.0 / f64::from(1 << 30), 1, "GiB"),
         )
     }),
+    ("Tensors", "memory in use by tensors now / at its peak (PyTorch's allocator)", |at| {
+        let of = |figure| at.get(figure).map(units::bytes);
+        Some(format!("{} / {}", of(DeviceFigure::AllocatedBytes)?, of(DeviceFigure::AllocatedPeakBytes)?))
+    }),
+    (
+        "Reserved",
+        "memory that PyTorch's allocator holds, with the part that fragmentation keeps from use elsewhere",
+        |at| {
+            let reserved = units::bytes(at.get(DeviceFigure::ReservedBytes)?);
+            let split = at.get(DeviceFigure::InactiveSplitBytes).filter(|bytes| *bytes > 0);
+            Some(match split {
+                Some(split) => format!("{reserved} ({} fragmented)", units::bytes(split)),
+                None => reserved,
+            })
+        },
+    ),
+    (
+        "Out of memory",
+        "times that PyTorch's allocator emptied its cache to try again / errors that it raised",
+        |at| {
+            let of = |figure| at.get(figure).map(units::count);
+            Some(format!(
+                "{} / {}",
+                of(DeviceFigure::AllocationRetries)?,
+                of(DeviceFigure::OutOfMemoryErrors)?
+            ))
+        },
+    ),
     ("PCIe", "sent / received", |at| {
         both(
             at,
@@ -111,7 +139,7 @@ pub fn Samples(samples: Signal<Vec<RankDevice>>) -> impl IntoView {
     view! {
         <section class="panel" aria-label="Devices" data-testid="devices">
             <div class="panel-head">
-                <h2>"Devices"<small>" newest sample of each (NVML, once per second)"</small></h2>
+                <h2>"Devices"<small>" newest sample of each, once per second"</small></h2>
             </div>
             {table}
         </section>

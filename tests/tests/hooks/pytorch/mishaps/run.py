@@ -1,7 +1,7 @@
 """Runs jobs in which things go wrong, each with and without Paceline, and compares how they end.
 
 Usage: run.py FIRST COUNT. The seeds FIRST to FIRST + COUNT - 1 choose what goes wrong (`plan.py`). Prints one line of JSON for
-each run that ended differently, and one for all. The environment says where the package (MISHAPS_PACKAGE), the agent's
+each run that ended differently, and one with the counts so far after every 50 runs and at the end. The environment says where the package (MISHAPS_PACKAGE), the agent's
 library (MISHAPS_LIBRARY), the program (MISHAPS_PROGRAM) and an empty folder (MISHAPS_FOLDER) are.
 """
 
@@ -21,6 +21,8 @@ import plan as plans
 ABORTED = "terminate called without an active exception"
 # How often both arms run again if they differ: some jobs end differently from time to time on their own.
 AGAIN = 4
+# The number of runs between two lines with the counts so far.
+COUNTED = 50
 
 
 class Servers:
@@ -91,8 +93,9 @@ def drive(first, count):
                 break
         totals["longest, s"] = max(totals["longest, s"], round(time.monotonic() - began))
         tell(plan, planted, outcomes, errors, totals)
+        if totals["runs"] % COUNTED == 0 or totals["runs"] == count:
+            print(json.dumps({"what": "runs", **totals}), flush=True)
     servers.stop()
-    print(json.dumps({"what": "runs", **totals}), flush=True)
     return None
 
 

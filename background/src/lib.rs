@@ -1,4 +1,4 @@
-//! A background thread that stops when its handle is dropped.
+//! A background thread that stops when its handle is dropped. The agent's parts that wait for requests use it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -5,11 +5,39 @@ use std::collections::btree_map::Entry;
 
 use wire::stacks::{Frame, MAX_FRAMES, MAX_STACKS, MAX_THREADS, Profile, Stack, ThreadRole, ThreadStacks};
 
-use super::process::{Sampled, Thread};
+/// The longest name of a function or file, in bytes.
+const MAX_NAME_BYTES: usize = 512;
+
+/// A thread, by its name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Thread {
+    /// The main thread.
+    Main,
+    /// Another thread.
+    Named(String),
+}
+
+/// The samples of a process.
+#[derive(Debug, Default)]
+pub struct Sampled {
+    /// The number of samples.
+    pub samples: u64,
+    /// The number of samples that were dropped, because a stack changed while it was read or could not be read.
+    pub torn: u64,
+    /// How often each thread had each stack, with the outermost frame first.
+    pub stacks: BTreeMap<(Thread, Vec<Frame>), u64>,
+}
+
+/// Returns a name with at most [`MAX_NAME_BYTES`] bytes.
+#[must_use]
+pub fn shortened(text: &str) -> String {
+    text[..text.floor_char_boundary(MAX_NAME_BYTES)].to_owned()
+}
 
 /// Combines the samples of a rank's own process (`true`) and of others. The same thread of several worker processes
 /// becomes one.
-pub(super) fn of_rank(sampled: Vec<(bool, Sampled)>) -> Profile {
+#[must_use]
+pub fn of_rank(sampled: Vec<(bool, Sampled)>) -> Profile {
     let mut profile = Profile::default();
     let mut frames = Frames::default();
     let mut threads: BTreeMap<(ThreadRole, String), Collected> = BTreeMap::new();

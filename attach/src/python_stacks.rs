@@ -6,25 +6,17 @@
 
 mod descendants;
 mod process;
-mod profile;
 
 use std::collections::HashSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use agent::Notes;
-use gpu::background::{Background, Stop};
-use wire::request::RecordingRequest;
-use wire::stacks::{Profile, Stacks, StacksOutcome};
+use background::{Background, Stop};
+use stacks::profile::{self, Sampled};
+use wire::stacks::Profile;
 
-use process::Sampled;
-
-/// The time between two checks for a request.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// The time between two samples. A sample costs about 0.2 ms of a processor.
-const SAMPLE_EVERY: Duration = Duration::from_millis(40);
 /// The time between two searches for new processes. A search reads a file per process of the host.
 const SEARCH_EVERY: Duration = Duration::from_millis(500);
 /// The largest number of processes that are sampled. All workers of a data loader run the same code.
@@ -40,27 +32,7 @@ pub fn trains_here() {
 
 /// Starts the thread that answers requests.
 pub fn on_demand(notes: Notes) -> Background {
-    Background::start("paceline-stacks", move |stop| {
-        let mut done = 0;
-        while !stop.is_asked() {
-            if let Some(request) = notes.stacks_asked(done) {
-                done = request.number;
-                notes.stacks(answer(request, stop));
-            }
-            stop.wait(LOOK_EVERY);
-        }
-    })
-}
-
-fn answer(request: RecordingRequest, stop: &Stop) -> Stacks {
-    let from = agent::clock::now();
-    let length = Duration::from_millis(request.millis.into());
-    let sampled = catch_unwind(AssertUnwindSafe(|| sample(length, stop)));
-    let outcome = match sampled.unwrap_or_else(|_| Err("the sampler failed".into())) {
-        Ok(profile) => StacksOutcome::Sampled(profile),
-        Err(reason) => StacksOutcome::Refused { reason },
-    };
-    Stacks { request: request.number, from, until: agent::clock::now(), outcome }
+    stacks::on_demand(notes, sample)
 }
 
 /// Samples this process and those that it started.
@@ -98,5 +70,5 @@ fn start(pid: u32, until: Instant, stop: &Stop) -> Option<JoinHandle<Result<Samp
     // The main thread of a process has the process's number.
     let training = TRAINING.load(Ordering::Relaxed);
     let main = if pid == std::process::id() && training != 0 { training } else { pid };
-    sampler.spawn(move || process::sample((pid, main), until, SAMPLE_EVERY, &stop)).ok()
+    sampler.spawn(move || process::sample((pid, main), until, &stop)).ok()
 }

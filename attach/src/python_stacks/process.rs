@@ -1,0 +1,68 @@
+//! Samples the Python threads of one process.
+
+use std::time::Instant;
+
+use background::Stop;
+use py_spy::config::LockingStrategy;
+use py_spy::{Config, PythonSpy, StackTrace};
+use stacks::pace::Pace;
+use stacks::profile::{Sampled, Thread, shortened};
+use wire::stacks::{Frame, MAX_DEPTH, MAX_STACKS};
+
+/// How often the attachment to a process is tried. A process may be starting.
+const ATTEMPTS: u64 = 5;
+/// The names of this library's Python threads.
+const OWN_THREAD: &str = "paceline-wait";
+/// The innermost frame of a process that `multiprocessing` started by `fork`, whose outer frames are its parent's.
+const FORKED: (&str, &str) = ("multiprocessing/process.py", "_bootstrap");
+
+/// Samples a process until a time. `main` is the system's number of its main thread.
+///
+/// # Errors
+/// Returns the reason why the process cannot be sampled.
+pub(super) fn sample((pid, main): (u32, u32), until: Instant, stop: &Stop) -> Result<Sampled, String> {
+    let settings = Config { blocking: LockingStrategy::NonBlocking, ..Config::default() };
+    let pid = py_spy::Pid::try_from(pid).map_err(|error| error.to_string())?;
+    let mut spy = PythonSpy::retry_new(pid, &settings, ATTEMPTS).map_err(|error| format!("{error:#}"))?;
+    let (mut sampled, mut pace) = (Sampled::default(), Pace::begin());
+    while Instant::now() < until && !stop.is_asked() {
+        match spy.get_stack_traces() {
+            Ok(traces) => {
+                sampled.samples += 1;
+                traces.iter().for_each(|trace| add(&mut sampled, trace, main));
+            }
+            Err(_) if spy.process.exe().is_err() => break,
+            Err(_) => sampled.torn += 1,
+        }
+        pace.wait(stop);
+    }
+    Ok(sampled)
+}
+
+fn add(sampled: &mut Sampled, trace: &StackTrace, main: u32) {
+    let thread = thread(trace, main);
+    if trace.frames.is_empty() || thread == Thread::Named(OWN_THREAD.to_owned()) {
+        return;
+    }
+    let is_first =
+        |frame: &py_spy::Frame| frame.filename.ends_with(FORKED.0) && frame.name.ends_with(FORKED.1);
+    let own = trace.frames.iter().rposition(is_first).unwrap_or(trace.frames.len());
+    let frames = trace.frames[..own].iter().rev().take(MAX_DEPTH).map(frame).collect();
+    let is_full = sampled.stacks.len() >= MAX_STACKS;
+    let key = (thread, frames);
+    if !is_full || sampled.stacks.contains_key(&key) {
+        *sampled.stacks.entry(key).or_default() += 1;
+    }
+}
+
+fn thread(trace: &StackTrace, main: u32) -> Thread {
+    // Before Python 3.11, the id is not known.
+    let name = trace.thread_name.as_deref();
+    let is_main = trace.os_thread_id.map_or(name == Some("MainThread"), |id| id == u64::from(main));
+    if is_main { Thread::Main } else { Thread::Named(shortened(name.unwrap_or("native"))) }
+}
+
+fn frame(frame: &py_spy::Frame) -> Frame {
+    let line = u32::try_from(frame.line).unwrap_or(0);
+    Frame { function: shortened(&frame.name), file: shortened(&frame.filename), line }
+}

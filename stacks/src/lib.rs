@@ -1,0 +1,86 @@
+//! The stacks of a training process, sampled when the server asks for them.
+//!
+//! [`on_demand`] waits for requests and answers each with what a sampler finds. This crate has the sampler of native
+//! threads, [`native`]; the agent for unmodified jobs has one of Python threads. [`profile`] combines their
+//! samples, and [`pace`] says when to take them.
+//!
+//! A reducer samples its own process. A job that uses the agent alone can do the same:
+//!
+//! ```
+//! use paceline_stacks::{TrainingThread, native, on_demand};
+//!
+//! let agent = agent::Agent::disabled();
+//! let training = TrainingThread::default();
+//! training.is_here(); // on the thread that trains
+//! let _sampler = on_demand(agent.notes(), native::sampler(training));
+//! ```
+
+pub mod native;
+pub mod pace;
+pub mod profile;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use agent::Notes;
+use background::{Background, Stop};
+use wire::request::RecordingRequest;
+use wire::stacks::{Profile, Stacks, StacksOutcome};
+
+/// The time between two checks for a request.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// The thread that trains. It counts as its process's main thread. A clone names the same thread.
+#[derive(Clone, Default)]
+pub struct TrainingThread(Arc<AtomicU32>);
+
+impl TrainingThread {
+    /// Says that the calling thread is the one that trains.
+    pub fn is_here(&self) {
+        self.0.store(rustix::thread::gettid().as_raw_pid().unsigned_abs(), Ordering::Relaxed);
+    }
+
+    /// Returns the system's number of the thread; that of the main thread until [`Self::is_here`] names another one.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        match self.0.load(Ordering::Relaxed) {
+            0 => std::process::id(),
+            training => training,
+        }
+    }
+}
+
+/// Starts the thread that answers requests. `sample` samples for a length of time, or until it is asked to stop. Its error
+/// is the reason why there are no stacks, which the server shows.
+pub fn on_demand(
+    notes: Notes,
+    sample: impl Fn(Duration, &Stop) -> Result<Profile, String> + Send + 'static,
+) -> Background {
+    Background::start("paceline-stacks", move |stop| {
+        let mut done = 0;
+        while !stop.is_asked() {
+            if let Some(request) = notes.stacks_asked(done) {
+                done = request.number;
+                notes.stacks(answer(request, stop, &sample));
+            }
+            stop.wait(LOOK_EVERY);
+        }
+    })
+}
+
+fn answer(
+    request: RecordingRequest,
+    stop: &Stop,
+    sample: &impl Fn(Duration, &Stop) -> Result<Profile, String>,
+) -> Stacks {
+    let from = agent::clock::now();
+    let length = Duration::from_millis(request.millis.into());
+    let sampled = catch_unwind(AssertUnwindSafe(|| sample(length, stop)));
+    let outcome = match sampled.unwrap_or_else(|_| Err("the sampler failed".into())) {
+        Ok(profile) => StacksOutcome::Sampled(profile),
+        Err(reason) => StacksOutcome::Refused { reason },
+    };
+    Stacks { request: request.number, from, until: agent::clock::now(), outcome }
+}

@@ -1,0 +1,170 @@
+//! Samples the stacks of this process's native threads.
+//!
+//! Each sampled thread is interrupted by a signal for some tens of microseconds, in which a handler copies its registers and
+//! its stack. The sampler unwinds the copy with the tables that compilers write for exceptions, so the program needs no
+//! frame pointers. Functions have names if the program has symbols, and lines if it has line tables.
+//!
+//! Nothing is interrupted unless the server has asked for stacks. Calls of the system that a signal ends early are restarted
+//! by the kernel where it can; where it cannot, as in `poll` or with a timeout on a socket, the call returns `EINTR`, and
+//! the program must call again, as it must after any signal.
+
+mod modules;
+mod snapshot;
+mod symbols;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::time::{Duration, Instant};
+
+use background::Stop;
+use wire::stacks::{MAX_DEPTH, MAX_STACKS, Profile};
+
+use crate::TrainingThread;
+use crate::pace::Pace;
+use crate::profile::{self, Sampled, Thread};
+use modules::Unwinding;
+use snapshot::Snapshots;
+use symbols::Symbols;
+
+/// The largest number of threads that are sampled.
+const MAX_THREADS: usize = 64;
+/// A thread that did not answer this often, and never did, blocks signals.
+const MAX_SILENT: u32 = 3;
+/// The start of the names of the agent's and the reducer's own threads, which are not sampled.
+const OWN_THREADS: &str = "paceline-";
+
+/// Returns the sampler of a process, for [`crate::on_demand`].
+pub fn sampler(training: TrainingThread) -> impl Fn(Duration, &Stop) -> Result<Profile, String> + Send {
+    move |length, stop| sample(training.number(), length, stop)
+}
+
+/// Samples all threads of this process for a length of time, but for the agent's own. `training` is the system's number of
+/// the thread that counts as the main thread.
+///
+/// # Errors
+/// Returns the reason why no thread can be sampled.
+pub fn sample(training: u32, length: Duration, stop: &Stop) -> Result<Profile, String> {
+    let snapshots = Snapshots::begin()?;
+    let mut unwinding = Unwinding::of_this_process();
+    let mut stacks: BTreeMap<(Thread, Vec<u64>), u64> = BTreeMap::new();
+    let mut sampled = Sampled::default();
+    // How often each thread did not answer; no number for threads that have answered.
+    let mut silent: HashMap<i32, Option<u32>> = HashMap::new();
+    let until = Instant::now() + length;
+    let mut pace = Pace::begin();
+    while Instant::now() < until && !stop.is_asked() {
+        sampled.samples += 1;
+        for (number, thread) in threads(training) {
+            let silence = silent.entry(number).or_insert(Some(0));
+            if silence.is_some_and(|times| times >= MAX_SILENT) {
+                continue;
+            }
+            match snapshots.of(number) {
+                Some(snapshot) => {
+                    *silence = None;
+                    let key = (thread, unwinding.addresses(&snapshot));
+                    let is_full = stacks.len() >= MAX_STACKS;
+                    if !is_full || stacks.contains_key(&key) {
+                        *stacks.entry(key).or_default() += 1;
+                    }
+                }
+                None => {
+                    *silence = silence.map(|times| times + 1);
+                    sampled.torn += 1;
+                }
+            }
+        }
+        pace.wait(stop);
+    }
+    let mut symbols = Symbols::new(unwinding.into_names());
+    for ((thread, addresses), count) in stacks {
+        let frames = addresses.iter().rev().flat_map(|address| symbols.frames(*address));
+        let frames = frames.take(MAX_DEPTH).collect();
+        *sampled.stacks.entry((thread, frames)).or_default() += count;
+    }
+    Ok(profile::of_rank(vec![(true, sampled)]))
+}
+
+/// Returns the threads of this process, the one that trains first.
+fn threads(training: u32) -> Vec<(i32, Thread)> {
+    let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let mut threads: Vec<(i32, Thread)> = tasks
+        .filter_map(|task| {
+            let number: i32 = task.file_name().to_str()?.parse().ok()?;
+            if number.unsigned_abs() == training {
+                return Some((number, Thread::Main));
+            }
+            let name = fs::read_to_string(task.path().join("comm")).ok()?;
+            let name = name.trim_end();
+            (!name.starts_with(OWN_THREADS)).then(|| (number, Thread::Named(name.to_owned())))
+        })
+        .collect();
+    threads.sort_by(|(_, a), (_, b)| a.cmp(b));
+    threads.truncate(MAX_THREADS);
+    threads
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[inline(never)]
+    fn waits_in_a_named_function(end: &AtomicBool) {
+        while !end.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[inline(never)]
+    fn computes_in_a_named_function(end: &AtomicBool) {
+        while !end.load(Ordering::Relaxed) {
+            std::hint::black_box((1..1_000).map(|x| f64::from(std::hint::black_box(x)).sqrt()).sum::<f64>());
+        }
+    }
+
+    #[test]
+    fn sleeping_and_computing_threads_are_found_in_their_functions() {
+        let end = Arc::new(AtomicBool::new(false));
+        let start = |name: &str, work: fn(&AtomicBool)| {
+            let end = end.clone();
+            std::thread::Builder::new().name(name.into()).spawn(move || work(&end)).unwrap()
+        };
+        let threads = [
+            start("sleeps", |end| waits_in_a_named_function(end)),
+            start("computes", |end| computes_in_a_named_function(end)),
+            start("paceline-own", |end| waits_in_a_named_function(end)),
+        ];
+        let profile = sample(std::process::id(), Duration::from_millis(500), &Stop::default()).unwrap();
+        end.store(true, Ordering::Relaxed);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+
+        for (name, function) in
+            [("sleeps", "waits_in_a_named_function"), ("computes", "computes_in_a_named_function")]
+        {
+            let thread = profile.threads.iter().find(|thread| thread.name == name).unwrap();
+            let has_function = |stack: &&wire::stacks::Stack| {
+                let mut frames = stack.frames.iter().map(|at| &profile.frames[*at as usize]);
+                frames.any(|frame| frame.function.contains(function))
+            };
+            let within: u64 = thread.stacks.iter().filter(has_function).map(|stack| stack.count).sum();
+            assert!(
+                within * 10 >= thread.samples * 9,
+                "{name}: {within} of {}: {profile:#?}",
+                thread.samples
+            );
+            // The outermost function of a thread is known only if all others were unwound.
+            let begins_thread = |stack: &wire::stacks::Stack| {
+                let outermost = stack.frames.first().map(|at| profile.frames[*at as usize].function.as_str());
+                outermost
+                    .is_some_and(|function| function.contains("clone") || function.contains("start_thread"))
+            };
+            let whole: u64 =
+                thread.stacks.iter().filter(|stack| begins_thread(stack)).map(|stack| stack.count).sum();
+            assert!(whole * 10 >= thread.samples * 9, "{name}: {whole} of {}: {profile:#?}", thread.samples);
+        }
+        assert!(!profile.threads.iter().any(|thread| thread.name == "paceline-own"), "{profile:#?}");
+    }
+}
