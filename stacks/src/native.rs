@@ -133,9 +133,9 @@ mod tests {
             std::thread::Builder::new().name(name.into()).spawn(move || work(&end)).unwrap()
         };
         let threads = [
-            start("sleeps", |end| waits_in_a_named_function(end)),
-            start("computes", |end| computes_in_a_named_function(end)),
-            start("paceline-own", |end| waits_in_a_named_function(end)),
+            start("sleeps", waits_in_a_named_function),
+            start("computes", computes_in_a_named_function),
+            start("paceline-own", waits_in_a_named_function),
         ];
         let profile = sample(std::process::id(), Duration::from_millis(500), &Stop::default()).unwrap();
         end.store(true, Ordering::Relaxed);

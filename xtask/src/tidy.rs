@@ -14,20 +14,40 @@ mod texts;
 
 /// The crates that each crate may import (ARCHITECTURE.md). No crate imports `tests`, `benches` or `accept`. The fuzzer
 /// imports no other member, so that the tests of every crate can use it.
-const MAY_IMPORT: [(&str, &[&str]); 21] = [
+const MAY_IMPORT: [(&str, &[&str]); 23] = [
     ("paceline-fuzz", &[]),
     ("paceline-wire", &["paceline-fuzz"]),
+    ("paceline-background", &[]),
     ("paceline-agent", &["paceline-fuzz", "paceline-wire"]),
+    ("paceline-stacks", &["paceline-agent", "paceline-background", "paceline-wire"]),
     (
         "paceline-reducer",
-        &["paceline-agent", "paceline-fuzz", "paceline-gpu", "paceline-timing", "paceline-wire"],
+        &[
+            "paceline-agent",
+            "paceline-background",
+            "paceline-fuzz",
+            "paceline-gpu",
+            "paceline-stacks",
+            "paceline-timing",
+            "paceline-wire",
+        ],
     ),
     ("paceline-units", &[]),
     ("paceline-timing", &["paceline-wire"]),
     ("paceline-analysis", &["paceline-timing", "paceline-units", "paceline-wire"]),
     ("paceline-fakegpu", &[]),
-    ("paceline-gpu", &["paceline-timing", "paceline-wire"]),
-    ("paceline-attach", &["paceline-agent", "paceline-fuzz", "paceline-gpu", "paceline-wire"]),
+    ("paceline-gpu", &["paceline-background", "paceline-timing", "paceline-wire"]),
+    (
+        "paceline-attach",
+        &[
+            "paceline-agent",
+            "paceline-background",
+            "paceline-fuzz",
+            "paceline-gpu",
+            "paceline-stacks",
+            "paceline-wire",
+        ],
+    ),
     (
         "paceline",
         &[
@@ -77,6 +97,7 @@ const MAY_IMPORT: [(&str, &[&str]); 21] = [
             "paceline-attach",
             "paceline",
             "paceline-examples",
+            "paceline-units",
         ],
     ),
     ("xtask", &[]),
