@@ -43,7 +43,10 @@ fn the_line_of_code_leads_to_the_stacks_and_a_frame_can_be_zoomed() -> anyhow::R
     let first = browser
         .wait("the lines", "return document.querySelector('[data-testid=code-lines] tbody')?.innerText")?;
     ensure!(
-        first.as_str().is_some_and(|text| text.trim_start().starts_with("/job/samples.py:12")),
+        first
+            .as_str()
+            .and_then(|text| text.trim().lines().next())
+            .is_some_and(|row| row.contains("/job/samples.py:12")),
         "{first}"
     );
 

@@ -17,11 +17,11 @@ pub fn Lines(compared: Memo<Option<Compared>>) -> impl IntoView {
     });
     let share = |share: f64| (share, units::percent(share));
     let columns = vec![
+        Column::text("Function", |row: &Gain| row.frame.function.clone()),
         Column::text("Line", |row: &Gain| match row.frame.file.as_str() {
             "" => "—".into(),
             file => format!("{file}:{}", row.frame.line),
         }),
-        Column::text("Function", |row: &Gain| row.frame.function.clone()),
         Column::number("This rank", move |row: &Gain| share(row.share))
             .meaning("share of its samples in which the line was running or calling"),
         Column::number("Other rank", move |row: &Gain| row.other_share.map_or((f64::NAN, "—".into()), share)),
