@@ -76,6 +76,11 @@ pub fn sample(training: u32, length: Duration, stop: &Stop) -> Result<Profile, S
         }
         pace.wait(stop);
     }
+    if stacks.is_empty() {
+        return Err(
+            "no thread could be sampled: all block signals, or the system forbids process_vm_readv".into()
+        );
+    }
     let mut symbols = Symbols::new(unwinding.into_names());
     for ((thread, addresses), count) in stacks {
         let frames = addresses.iter().rev().flat_map(|address| symbols.frames(*address));
