@@ -44,50 +44,75 @@ pub fn sampler(training: TrainingThread) -> impl Fn(Duration, &Stop) -> Result<P
 /// # Errors
 /// Returns the reason why no thread can be sampled.
 pub fn sample(training: u32, length: Duration, stop: &Stop) -> Result<Profile, String> {
-    let snapshots = Snapshots::begin()?;
-    let mut unwinding = Unwinding::of_this_process();
-    let mut stacks: BTreeMap<(Thread, Vec<u64>), u64> = BTreeMap::new();
-    let mut sampled = Sampled::default();
-    // How often each thread did not answer; no number for threads that have answered.
-    let mut silent: HashMap<i32, Option<u32>> = HashMap::new();
+    let mut sampling = Sampling::begin()?;
     let until = Instant::now() + length;
     let mut pace = Pace::begin();
     while Instant::now() < until && !stop.is_asked() {
-        sampled.samples += 1;
-        for (number, thread) in threads(training) {
-            let silence = silent.entry(number).or_insert(Some(0));
+        sampling.sample(threads(training));
+        pace.wait(stop);
+    }
+    sampling.finish()
+}
+
+/// Samples in progress.
+struct Sampling {
+    snapshots: Snapshots,
+    unwinding: Unwinding,
+    /// How often each thread did not answer; `None` for threads that have answered.
+    silent: HashMap<i32, Option<u32>>,
+    /// How often each thread had each stack, as addresses with the innermost first.
+    stacks: BTreeMap<(Thread, Vec<u64>), u64>,
+    /// The number of samples, and of those that were dropped.
+    samples: u64,
+    torn: u64,
+}
+
+impl Sampling {
+    fn begin() -> Result<Self, String> {
+        let snapshots = Snapshots::begin()?;
+        let unwinding = Unwinding::of_this_process();
+        let (silent, stacks) = (HashMap::new(), BTreeMap::new());
+        Ok(Self { snapshots, unwinding, silent, stacks, samples: 0, torn: 0 })
+    }
+
+    /// Takes one sample of each thread that has not been silent too often.
+    fn sample(&mut self, threads: Vec<(i32, Thread)>) {
+        self.samples += 1;
+        for (number, thread) in threads {
+            let silence = self.silent.entry(number).or_insert(Some(0));
             if silence.is_some_and(|times| times >= MAX_SILENT) {
                 continue;
             }
-            match snapshots.of(number) {
-                Some(snapshot) => {
-                    *silence = None;
-                    let key = (thread, unwinding.addresses(&snapshot));
-                    let is_full = stacks.len() >= MAX_STACKS;
-                    if !is_full || stacks.contains_key(&key) {
-                        *stacks.entry(key).or_default() += 1;
-                    }
-                }
-                None => {
-                    *silence = silence.map(|times| times + 1);
-                    sampled.torn += 1;
-                }
+            let Some(snapshot) = self.snapshots.of(number) else {
+                *silence = silence.map(|times| times + 1);
+                self.torn += 1;
+                continue;
+            };
+            *silence = None;
+            let key = (thread, self.unwinding.addresses(&snapshot));
+            if self.stacks.len() < MAX_STACKS || self.stacks.contains_key(&key) {
+                *self.stacks.entry(key).or_default() += 1;
             }
         }
-        pace.wait(stop);
     }
-    if stacks.is_empty() {
-        return Err(
-            "no thread could be sampled: all block signals, or the system forbids process_vm_readv".into()
-        );
+
+    /// Names the functions of all stacks.
+    fn finish(self) -> Result<Profile, String> {
+        if self.stacks.is_empty() {
+            return Err(
+                "no thread could be sampled: all block signals, or the system forbids process_vm_readv"
+                    .into(),
+            );
+        }
+        let mut symbols = Symbols::new(self.unwinding.into_names());
+        let mut sampled = Sampled { samples: self.samples, torn: self.torn, stacks: BTreeMap::new() };
+        for ((thread, addresses), count) in self.stacks {
+            let frames = addresses.iter().rev().flat_map(|address| symbols.frames(*address));
+            let frames = frames.take(MAX_DEPTH).collect();
+            *sampled.stacks.entry((thread, frames)).or_default() += count;
+        }
+        Ok(profile::of_rank(vec![(true, sampled)]))
     }
-    let mut symbols = Symbols::new(unwinding.into_names());
-    for ((thread, addresses), count) in stacks {
-        let frames = addresses.iter().rev().flat_map(|address| symbols.frames(*address));
-        let frames = frames.take(MAX_DEPTH).collect();
-        *sampled.stacks.entry((thread, frames)).or_default() += count;
-    }
-    Ok(profile::of_rank(vec![(true, sampled)]))
 }
 
 /// Returns the threads of this process, the one that trains first.

@@ -33,19 +33,22 @@ pub enum Bench {
     Callbacks,
     /// The ring all-reduce at several sizes and numbers of ranks
     Allreduce,
+    /// For how long a sample of native stacks interrupts a thread
+    Stacks,
     /// All but healthy, mishaps, pytorch and page
     All,
 }
 
 impl Bench {
     /// The measurements that [`Bench::All`] stands for.
-    const MOST: [Self; 9] = [
+    const MOST: [Self; 10] = [
         Self::Record,
         Self::Wire,
         Self::Export,
         Self::Ingest,
         Self::Runs,
         Self::Callbacks,
+        Self::Stacks,
         Self::Allreduce,
         Self::Overhead,
         Self::Faults,
@@ -66,6 +69,7 @@ pub fn run(measurement: Bench) -> anyhow::Result<()> {
         Bench::Faults => measure("faults"),
         Bench::Pytorch => measure("pytorch"),
         Bench::Mishaps => measure("mishaps"),
+        Bench::Stacks => measure("stacks"),
         Bench::Healthy => {
             ensure_tools(&MONITORING)?;
             measure("healthy")

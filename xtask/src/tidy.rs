@@ -71,7 +71,17 @@ const MAY_IMPORT: [(&str, &[&str]); 23] = [
         "paceline-testkit",
         &["paceline-agent", "paceline-gpu", "paceline", "paceline-reducer", "paceline-wire"],
     ),
-    ("paceline-benches", &["paceline", "paceline-analysis", "paceline-testkit", "paceline-wire"]),
+    (
+        "paceline-benches",
+        &[
+            "paceline",
+            "paceline-analysis",
+            "paceline-background",
+            "paceline-stacks",
+            "paceline-testkit",
+            "paceline-wire",
+        ],
+    ),
     (
         "paceline-accept",
         &[
