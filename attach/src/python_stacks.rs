@@ -8,12 +8,13 @@ mod descendants;
 mod process;
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::LazyLock;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use agent::Notes;
 use background::{Background, Stop};
+use stacks::TrainingThread;
 use stacks::profile::{self, Sampled};
 use wire::stacks::Profile;
 
@@ -22,12 +23,12 @@ const SEARCH_EVERY: Duration = Duration::from_millis(500);
 /// The largest number of processes that are sampled. All workers of a data loader run the same code.
 const MAX_PROCESSES: usize = 16;
 
-/// The system's number of the thread that trains; 0 if it is not known. It counts as this process's main thread.
-static TRAINING: AtomicU32 = AtomicU32::new(0);
+/// The thread that trains. It counts as this process's main thread.
+static TRAINING: LazyLock<TrainingThread> = LazyLock::new(TrainingThread::default);
 
 /// Says that the calling thread is the one that trains. In Ray Train, it is not the main thread.
 pub fn trains_here() {
-    TRAINING.store(rustix::thread::gettid().as_raw_pid().unsigned_abs(), Ordering::Relaxed);
+    TRAINING.is_here();
 }
 
 /// Starts the thread that answers requests.
@@ -68,7 +69,6 @@ fn start(pid: u32, until: Instant, stop: &Stop) -> Option<JoinHandle<Result<Samp
     let stop = stop.clone();
     let sampler = thread::Builder::new().name("paceline-sample".into());
     // The main thread of a process has the process's number.
-    let training = TRAINING.load(Ordering::Relaxed);
-    let main = if pid == std::process::id() && training != 0 { training } else { pid };
+    let main = if pid == std::process::id() { TRAINING.number() } else { pid };
     sampler.spawn(move || process::sample((pid, main), until, &stop)).ok()
 }
