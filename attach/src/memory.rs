@@ -1,5 +1,5 @@
-//! The memory of CUDA devices as PyTorch's allocator counts it: the newest figures, until a sample of the device takes them
-//! along.
+//! The memory of CUDA devices as PyTorch's allocator counts it: the newest figures, which the next sample of the device
+//! includes.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

@@ -38,7 +38,7 @@ pub fn sampler(training: TrainingThread) -> impl Fn(Duration, &Stop) -> Result<P
     move |length, stop| sample(training.number(), length, stop)
 }
 
-/// Samples all threads of this process for a length of time, but for the agent's own. `training` is the system's number of
+/// Samples all threads of this process except the agent's own for a length of time. `training` is the system's number of
 /// the thread that counts as the main thread.
 ///
 /// # Errors
