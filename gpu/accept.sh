@@ -4,19 +4,20 @@
 #   gpu/accept.sh [RESULTS [PART...]]
 #
 # Prints one line per check: PASS, FAIL or SKIP. Raw results go to the folder RESULTS (default: benches/results). The
-# parts are device (events, CUPTI, NCCL, costs), char_lm (the example job) and torch (unmodified PyTorch jobs). Name
-# some to run only these, for instance if the time of a command is limited. Without a GPU, the part device ends the
-# script with exit code 77, and the other parts print SKIP. Needs no Rust. Torch, and the libraries for char_lm, are
-# those that python3 has. PACELINE_WORK names a folder that keeps the data of all runs.
+# parts are device (events, CUPTI, NCCL, costs), char_lm (the example job), torch (unmodified PyTorch jobs) and frameworks
+# (jobs of frameworks on top of PyTorch). Name some to run only these, for instance if the time of a command is limited.
+# Without a GPU, the part device ends the script with exit code 77, and the other parts print SKIP. Needs no Rust. Torch,
+# the frameworks, and the libraries for char_lm, are those that python3 has. PACELINE_WORK names a folder that keeps the
+# data of all runs. PACELINE_BROWSER names a Chromium, which takes pictures of the page during some runs.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 programs=${PACELINE_PROGRAMS:-$here/../target/gpu}
 results=$(mkdir -p "${1:-$here/../benches/results}" && cd "${1:-$here/../benches/results}" && pwd)
 [ $# -gt 0 ] && shift
-[ $# -gt 0 ] || set -- device char_lm torch
+[ $# -gt 0 ] || set -- device char_lm torch frameworks
 for part; do
     if [ ! -f "$here/accept/$part.sh" ]; then
-        echo "FAIL $part: there is no such part; the parts are device, char_lm and torch"
+        echo "FAIL $part: there is no such part; the parts are device, char_lm, torch and frameworks"
         exit 2
     fi
 done
@@ -52,6 +53,33 @@ judge() {
     python3 "$here/accept/$program" "$@" > "$work/judged.txt" 2>> "$raw"
     read -r word line < "$work/judged.txt" || { word=FAIL && line="$program printed no result; see $raw"; }
     say "$word" "$name" "$line"
+}
+
+# Starts a server: DATA. Sets $server to its address and $serving to its process.
+serve() {
+    timeout 300 paceline serve --listen 127.0.0.1:0 --data "$1" > "$work/serve.txt" 2>&1 &
+    serving=$!
+    server=
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        server=$(sed -n 's/.*\(http:[^ ]*\).*/\1/p' "$work/serve.txt" | head -1)
+        [ -z "$server" ] || break
+        sleep 0.5
+    done
+}
+
+stop_serving() {
+    kill "$serving" 2> /dev/null
+    wait "$serving" 2> /dev/null
+}
+
+# Takes a picture of a view of the newest run: NAME VIEW, such as /devices.
+picture() {
+    [ -n "${PACELINE_BROWSER:-}" ] || return 0
+    run=$(python3 -c 'import json, sys, urllib.request
+print(json.load(urllib.request.urlopen(sys.argv[1] + "/api/v1/runs"))[0]["run"])' "$server" 2>> "$raw")
+    timeout 30 "$PACELINE_BROWSER" --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1440,1000 \
+        --timeout=6000 --screenshot="$results/$today-accept-$1.png" "$server/runs/$run$2" > "$work/picture.txt" 2>&1
+    grep -q 'written to file' "$work/picture.txt" || cat "$work/picture.txt" >> "$raw"
 }
 
 has_torch() { python3 -c 'import torch; assert torch.cuda.is_available()' 2> /dev/null; }

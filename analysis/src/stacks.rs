@@ -64,12 +64,20 @@ impl Place {
 type Key<'a> = (&'a str, &'a str, Option<u32>);
 
 /// A function in the stacks of a thread.
+#[derive(Default)]
 struct Node {
     /// The number of samples that have it.
     count: u64,
-    /// How many frames were around its outermost call, at least. Calls of modules by modules have the same functions on
-    /// the stack several times.
-    depth: usize,
+    /// The sum, over these samples, of how many frames were around its outermost call. Calls of modules by modules have the
+    /// same functions on the stack several times.
+    depths: u64,
+}
+
+impl Node {
+    /// Returns how many frames were around its outermost call in the mean.
+    fn depth(&self) -> f64 {
+        self.depths as f64 / self.count.max(1) as f64
+    }
 }
 
 /// The samples of the threads of one role.
@@ -99,9 +107,9 @@ impl<'a> Threads<'a> {
                 // A function that calls itself counts once.
                 if !seen.contains(&key) {
                     seen.push(key);
-                    let node = self.nodes.entry(key).or_insert(Node { count: 0, depth });
-                    node.depth = node.depth.min(depth);
+                    let node = self.nodes.entry(key).or_default();
                     node.count += stack.count;
+                    node.depths += stack.count * depth as u64;
                 }
             }
         }
@@ -110,6 +118,23 @@ impl<'a> Threads<'a> {
 
     fn share(&self, key: &Key<'_>) -> f64 {
         self.nodes.get(key).map_or(0.0, |node| node.count as f64 / self.samples.max(1) as f64)
+    }
+
+    /// Returns the key that is the innermost of these in most samples; of a function and its line, the line. A stack that was
+    /// read while it changed may lack its outer frames, so that one sample says little of what is inside of what.
+    fn innermost(&self, keys: &[Key<'a>]) -> Option<Key<'a>> {
+        let mut counts: BTreeMap<Key<'a>, u64> = BTreeMap::new();
+        for (stack, frames) in &self.stacks {
+            let way: Vec<&Frame> = stack.frames.iter().filter_map(|at| frames.get(*at as usize)).collect();
+            let outermost_call =
+                |wanted: &Key<'a>| way.iter().position(|frame| key(frame, wanted.2.is_some()) == *wanted);
+            let found =
+                keys.iter().filter_map(|wanted| Some((outermost_call(wanted)?, wanted.2.is_some(), wanted)));
+            if let Some((_, _, innermost)) = found.max_by_key(|(at, is_line, _)| (*at, *is_line)) {
+                *counts.entry(*innermost).or_default() += stack.count;
+            }
+        }
+        counts.into_iter().max_by_key(|(_, count)| *count).map(|(key, _)| key)
     }
 
     /// Returns the user's innermost frame, and the library's that it called, in the most frequent stack through `key`.
@@ -185,11 +210,11 @@ pub fn gains(own: &Profile, other: Option<&Profile>, role: ThreadRole) -> Vec<Ga
         }
         let key = (function, file, line);
         let other_share = other.as_ref().map(|other| other.share(&key));
-        Some((node.depth, Gain { frame, share: own.share(&key), other_share }))
+        Some((node.depth(), Gain { frame, share: own.share(&key), other_share }))
     };
-    let mut gains: Vec<(usize, Gain)> = own.nodes.iter().filter_map(gain).collect();
+    let mut gains: Vec<(f64, Gain)> = own.nodes.iter().filter_map(gain).collect();
     let size = |gain: &Gain| gain.share - gain.other_share.unwrap_or(0.0);
-    gains.sort_by(|(depth_a, a), (depth_b, b)| size(b).total_cmp(&size(a)).then(depth_b.cmp(depth_a)));
+    gains.sort_by(|(depth_a, a), (depth_b, b)| size(b).total_cmp(&size(a)).then(depth_b.total_cmp(depth_a)));
     gains.into_iter().map(|(_, gain)| gain).collect()
 }
 
@@ -237,20 +262,17 @@ fn of_threads(role: ThreadRole, own: &Threads<'_>, other: &Threads<'_>) -> Optio
     if most < NOTABLE_GAIN {
         return None;
     }
-    let nearly_all = own.nodes.iter().filter(|(key, _)| gain(key) >= NEARLY_ALL * most);
-    // Of a function and its line, the line says more.
-    let deepest = nearly_all.max_by(|(a, at), (b, bt)| {
-        at.depth.cmp(&bt.depth).then(a.2.is_some().cmp(&b.2.is_some())).then(gain(a).total_cmp(&gain(b)))
-    });
-    let (key, _) = deepest?;
-    let (frame, inner) = own.frames_of(key)?;
+    let nearly_all: Vec<Key<'_>> =
+        own.nodes.keys().filter(|key| gain(key) >= NEARLY_ALL * most).copied().collect();
+    let key = own.innermost(&nearly_all)?;
+    let (frame, inner) = own.frames_of(&key)?;
     Some(Place {
         role,
         frame: frame.clone(),
         inner: inner.cloned(),
         is_whole_function: key.2.is_none(),
-        share: own.share(key),
-        other_share: other.share(key),
+        share: own.share(&key),
+        other_share: other.share(&key),
         samples: own.samples,
     })
 }
@@ -344,6 +366,23 @@ mod tests {
         // The other rank is in another line of the same function, which is no reason to blame all of it.
         let found = place(&slow, &usual, false).unwrap();
         assert_eq!((found.at().as_str(), found.other_share), ("model.py:33 (forward)", 0.0));
+    }
+
+    #[test]
+    fn a_stack_that_was_read_while_it_changed_misleads_about_no_other() {
+        let next = ("__next__", "/lib/python3.11/site-packages/torch/utils/data/dataloader.py", 725);
+        let fetch = ("fetch", "/lib/python3.11/site-packages/torch/utils/data/_utils/fetch.py", 35);
+        let get = ("__getitem__", "data.py", 12);
+        let slow = profile(&[(
+            ThreadRole::Main,
+            // The second one lacks its outer frames.
+            &[(&[MODULE, next, fetch, get], 60), (&[fetch, get], 2), (&[MODULE, BACKWARD], 38)],
+        )]);
+        let usual = profile(&[(ThreadRole::Main, &[(&[MODULE, BACKWARD], 100)])]);
+        assert_eq!(place(&slow, &usual, false).unwrap().at(), "data.py:12 (__getitem__)");
+        let listed: Vec<u32> =
+            gains(&slow, Some(&usual), ThreadRole::Main).iter().map(|gain| gain.frame.line).collect();
+        assert_eq!(listed, [12, 90]);
     }
 
     #[test]

@@ -28,13 +28,7 @@ throughput() {
 # kernel. The model is so wide that most kernels take longer than their launches. There is one rank, because two on one
 # GPU take turns: to each, the device seems busy by events while the other uses it.
 overlap() {
-    timeout 180 paceline serve --listen 127.0.0.1:0 --data "$work/overlap" > "$work/serve.txt" 2>&1 &
-    serving=$!
-    for _ in 1 2 3 4 5 6 7 8 9 10; do
-        server=$(sed -n 's/.*\(http:[^ ]*\).*/\1/p' "$work/serve.txt" | head -1)
-        [ -z "$server" ] || break
-        sleep 0.5
-    done
+    serve "$work/overlap"
     echo "== overlap" >> "$raw"
     timeout 120 paceline run -n 1 --server "$server" --data "$work/overlap" -- "$work/char_lm" --steps 100000 \
         --dim 1024 --layers 8 --heads 16 --batch 32 --ctx 256 --bucket-cap 25 --device cuda --transport staged \
@@ -46,8 +40,21 @@ overlap() {
     # The burst is short enough that there is room for every record.
     timeout 60 paceline burst latest --server "$server" --millis 1500 --json > "$found" 2>> "$raw"
     judge "overlap of char_lm on a staged rank" overlap.py "$found" "$server" 1
-    kill "$job" "$serving" 2> /dev/null
-    wait "$job" "$serving" 2> /dev/null
+    picture char-lm-devices /devices
+    picture char-lm-overview ""
+    kill "$job" 2> /dev/null
+    wait "$job" 2> /dev/null
+    stop_serving
+}
+
+# Rank 1 sleeps before each batch. The stacks of the job's own threads name the function.
+slow() {
+    report=$results/$today-accept-char-lm-slow-input.json
+    echo "== slow" >> "$raw"
+    timeout 120 paceline run -n 2 --data "$work/slow-lm" -- "$work/char_lm" --steps 300 --batch 8 --device cuda \
+        --transport staged --slow-rank 1 --slow-phase input --slow-ms 60 >> "$raw" 2>&1
+    paceline report latest --data "$work/slow-lm" --json > "$report" 2>> "$raw"
+    judge "char_lm: a rank that waits for its input" culprit.py "$report" 1 input Trouble::input
 }
 
 learned() {
@@ -85,6 +92,7 @@ print(json.load(sys.stdin)["driver"].get("cuda", [0])[0])' 2>> "$raw")
     done
     throughput fp32 67
     throughput bf16 989
+    slow
     overlap
 }
 

@@ -16,6 +16,9 @@ const OWN_THREAD: &str = "paceline-wait";
 /// The innermost frame of a process that `multiprocessing` started by `fork`, whose outer frames are its parent's.
 const FORKED: (&str, &str) = ("multiprocessing/process.py", "_bootstrap");
 
+/// What begins the name of the folder into which a launcher unpacks Paceline's own package (`server/src/launch/python.rs`).
+const UNPACKED: &str = "/paceline-python-";
+
 /// Samples a process until a time. `main` is the system's number of its main thread.
 ///
 /// # Errors
@@ -64,5 +67,25 @@ fn thread(trace: &StackTrace, main: u32) -> Thread {
 
 fn frame(frame: &py_spy::Frame) -> Frame {
     let line = u32::try_from(frame.line).unwrap_or(0);
-    Frame { function: shortened(&frame.name), file: shortened(&frame.filename), line }
+    Frame { function: shortened(&frame.name), file: shortened(common(&frame.filename)), line }
+}
+
+/// Returns a file's path without the name of the folder into which a launcher unpacked Paceline's own package. Each launcher
+/// has another one, and the frames of ranks of several launchers are compared.
+fn common(file: &str) -> &str {
+    let unpacked = file.split_once(UNPACKED).and_then(|(_, rest)| Some(rest.split_at(rest.find('/')?).1));
+    unpacked.unwrap_or(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::common;
+
+    #[test]
+    fn frames_of_the_own_package_are_the_same_whichever_launcher_unpacked_it() {
+        assert_eq!(common("/tmp/paceline-python-a1B2c3/paceline/_waits.py"), "/paceline/_waits.py");
+        for other in ["train.py", "/home/me/paceline-python-job.py", "/site-packages/paceline/_waits.py"] {
+            assert_eq!(common(other), other);
+        }
+    }
 }

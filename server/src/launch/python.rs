@@ -82,6 +82,7 @@ impl Package {
         let native = native.canonicalize().with_context(|| {
             format!("cannot find {}: build it (cargo build --release -p paceline-python)", native.display())
         })?;
+        // Stacks leave this folder out of the names of files (`attach/src/python_stacks/process.rs`).
         let copy = tempfile::Builder::new().prefix("paceline-python-").tempdir()?;
         let folder = copy.path().join("paceline");
         let write = || {

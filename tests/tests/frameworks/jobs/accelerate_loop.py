@@ -1,6 +1,8 @@
 """A training loop with Accelerate: gradients of two batches, clipping, a scheduler, evaluation and checkpoints.
 
 Usage: accelerate_loop.py STEPS FOLDER
+
+Uses the GPU if there is one.
 """
 
 import os
@@ -29,7 +31,7 @@ class Samples(Dataset):
 
 def main():
     torch.set_num_threads(1)
-    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=ACCUMULATED)
+    accelerator = Accelerator(cpu=not torch.cuda.is_available(), gradient_accumulation_steps=ACCUMULATED)
     model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 1))
     optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 50)

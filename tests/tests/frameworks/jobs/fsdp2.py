@@ -1,4 +1,7 @@
-"""FSDP2 (`fully_shard`): parameters are gathered and gradients scattered per layer. Usage: fsdp2.py STEPS FOLDER"""
+"""FSDP2 (`fully_shard`): parameters are gathered and gradients scattered per layer. Usage: fsdp2.py STEPS FOLDER
+
+Uses the GPU if there is one.
+"""
 
 import os
 import sys
@@ -13,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 STEPS = int(sys.argv[1])
 BATCH = 8
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 class Samples(Dataset):
@@ -29,16 +33,16 @@ class Samples(Dataset):
 def main():
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    mesh = init_device_mesh("cpu", (int(os.environ["WORLD_SIZE"]),))
+    mesh = init_device_mesh(DEVICE, (int(os.environ["WORLD_SIZE"]),))
     layers = [nn.Sequential(nn.Linear(256, 256), nn.ReLU()) for _ in range(3)]
-    model = nn.Sequential(*layers, nn.Linear(256, 1))
+    model = nn.Sequential(*layers, nn.Linear(256, 1)).to(DEVICE)
     for layer in model:
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
     steps = 0
     for x, y in DataLoader(Samples(), batch_size=BATCH):
-        loss = nn.functional.mse_loss(model(x), y)
+        loss = nn.functional.mse_loss(model(x.to(DEVICE)), y.to(DEVICE))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()

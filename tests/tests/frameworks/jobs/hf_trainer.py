@@ -1,4 +1,7 @@
-"""Hugging Face's Trainer with a small Llama: evaluation, checkpoints and logging. Usage: hf_trainer.py STEPS FOLDER"""
+"""Hugging Face's Trainer with a small Llama: evaluation, checkpoints and logging. Usage: hf_trainer.py STEPS FOLDER
+
+Uses the GPU if there is one.
+"""
 
 import os
 import sys
@@ -39,8 +42,8 @@ def main():
     )
     options = TrainingArguments(
         FOLDER,
-        use_cpu=True,
-        ddp_backend="gloo",
+        use_cpu=not torch.cuda.is_available(),
+        ddp_backend="nccl" if torch.cuda.is_available() else "gloo",
         max_steps=STEPS,
         per_device_train_batch_size=BATCH,
         logging_steps=20,

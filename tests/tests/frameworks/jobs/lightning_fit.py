@@ -1,4 +1,7 @@
-"""Lightning's Trainer with a validation loop and checkpoints. Usage: lightning_fit.py STEPS FOLDER"""
+"""Lightning's Trainer with a validation loop and checkpoints. Usage: lightning_fit.py STEPS FOLDER
+
+Uses the GPU if there is one, as two nodes of one rank each; else two ranks of one node.
+"""
 
 import os
 import sys
@@ -50,8 +53,9 @@ def main():
     torch.set_num_threads(1)
     held_out = TensorDataset(torch.ones(64, 256), torch.ones(64, 1))
     trainer = lightning.Trainer(
-        accelerator="cpu",
-        devices=2,
+        accelerator="gpu" if torch.cuda.is_available() else "cpu",
+        devices=1 if torch.cuda.is_available() else 2,
+        num_nodes=2 if torch.cuda.is_available() else 1,
         strategy="ddp",
         max_epochs=1,
         val_check_interval=100,

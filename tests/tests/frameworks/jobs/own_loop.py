@@ -2,6 +2,8 @@
 synchronization but for the last, clipping, and a scheduler.
 
 Usage: own_loop.py STEPS FOLDER
+
+Uses the GPU if there is one.
 """
 
 import contextlib
@@ -17,6 +19,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 STEPS = int(sys.argv[1])
 BATCH, ACCUMULATED = 8, 4
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 class Stream(IterableDataset):
@@ -38,14 +41,14 @@ class Stream(IterableDataset):
 class Trainer:
     def __init__(self):
         layers = [nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 1)]
-        self.model = DistributedDataParallel(nn.Sequential(*layers), bucket_cap_mb=1)
+        self.model = DistributedDataParallel(nn.Sequential(*layers).to(DEVICE), bucket_cap_mb=1)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), 1e-4)
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: min(1.0, (step + 1) / 10))
         self.batches = iter(DataLoader(Stream(), batch_size=BATCH))
         self.step = 0
 
     def forward_backward_step(self, x, y):
-        loss = nn.functional.mse_loss(self.model(x), y) / ACCUMULATED
+        loss = nn.functional.mse_loss(self.model(x.to(DEVICE)), y.to(DEVICE)) / ACCUMULATED
         loss.backward()
         return loss.detach()
 
@@ -74,7 +77,7 @@ class Trainer:
 def main():
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    dist.init_process_group("gloo")
+    dist.init_process_group("nccl" if DEVICE == "cuda" else "gloo")
     trainer = Trainer()
     loss = trainer.train()
     if dist.get_rank() == 0:
