@@ -77,9 +77,8 @@ picture() {
     [ -n "${PACELINE_BROWSER:-}" ] || return 0
     run=$(python3 -c 'import json, sys, urllib.request
 print(json.load(urllib.request.urlopen(sys.argv[1] + "/api/v1/runs"))[0]["run"])' "$server" 2>> "$raw")
-    timeout 30 "$PACELINE_BROWSER" --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1440,1000 \
-        --timeout=6000 --screenshot="$results/$today-accept-$1.png" "$server/runs/$run$2" > "$work/picture.txt" 2>&1
-    grep -q 'written to file' "$work/picture.txt" || cat "$work/picture.txt" >> "$raw"
+    timeout 30 python3 "$here/accept/picture.py" "$PACELINE_BROWSER" "$server/runs/$run$2" \
+        "$results/$today-accept-$1.png" 5 2>> "$raw"
 }
 
 has_torch() { python3 -c 'import torch; assert torch.cuda.is_available()' 2> /dev/null; }

@@ -31,11 +31,11 @@ raw=$results/$today-accept-frameworks.txt
 scripts=$here/../tests/tests/frameworks/jobs
 if has_torch; then
     nodes timm timm "$here/accept/vision.py" 150
-    nodes trainer transformers "$scripts/hf_trainer.py" 300
-    nodes accelerate accelerate "$scripts/accelerate_loop.py" 300
-    nodes lightning lightning "$scripts/lightning_fit.py" 300
-    nodes fsdp2 torch "$scripts/fsdp2.py" 300
-    nodes own-loop torch "$scripts/own_loop.py" 300
+    nodes trainer transformers "$scripts/hf_trainer.py" 250
+    nodes accelerate accelerate "$scripts/accelerate_loop.py" 250
+    nodes lightning lightning "$scripts/lightning_fit.py" 250
+    nodes fsdp2 torch "$scripts/fsdp2.py" 250
+    nodes own-loop torch "$scripts/own_loop.py" 250
 else
     say SKIP "frameworks" "there is no python3 with a torch that finds the GPU"
 fi
