@@ -45,7 +45,7 @@ fn sample(length: Duration, stop: &Stop) -> Result<Profile, String> {
     let (mut known, mut samplers) = (HashSet::new(), Vec::new());
     while Instant::now() < until && !stop.is_asked() {
         for pid in descendants::with_descendants(own) {
-            if samplers.len() < MAX_PROCESSES && known.insert(pid) {
+            if samplers.len() < MAX_PROCESSES && known.insert(pid) && !descendants::compiles(pid) {
                 samplers.extend(start(pid, until, stop).map(|sampler| (pid == own, sampler)));
             }
         }

@@ -1,15 +1,14 @@
-"""Checks that a report names rank 1 for its input, with the planted line, and has all phases of each rank.
+"""Checks that a report names rank 1 for its input, with the planted line, and has these phases of each rank.
 
-Usage: framework.py REPORT.json SCRIPT STEPS
+Usage: framework.py REPORT.json SCRIPT STEPS [PHASE...]
 """
 
 import json
 import pathlib
 import sys
 
-PHASES = ["input", "forward", "backward", "optimizer"]
-
 report, script, updates = json.load(open(sys.argv[1])), pathlib.Path(sys.argv[2]), int(sys.argv[3])
+PHASES = sys.argv[4:]
 line = next(at for at, text in enumerate(script.read_text().splitlines(), 1) if text.endswith("  # planted"))
 planted = f"{script.name}:{line} "
 named = [

@@ -26,6 +26,8 @@ MOST_BYTES, FREE_BYTES = 64 << 20, 2 << 30
 CHUNK_BYTES = 1 << 20
 # The longest time that the exit of the process waits for a trace that is being written, in seconds.
 EXIT_SECONDS = 5
+# How many further steps are recorded, at most, until the device has run the last step. A host can be ahead by some 1,000 kernels.
+MOST_FURTHER_STEPS = 40
 # How long a profiler of the job on another thread waits for the end of a trace, in seconds. It fails if it starts before.
 GIVE_WAY_SECONDS = 5
 OWN_PROFILER = "the job started its own profiler during the trace"
@@ -142,12 +144,15 @@ class Trace:
         torch = sys.modules["torch"]
         self.autograd, self.number, self.first, self.steps = torch.autograd, number, first, steps
         self.step = first
+        # What the device passes when it has run the last step.
+        self.last = None
         self.gives_way, self.ended = threading.Event(), threading.Event()
         # Not entered: entering and leaving it waits for the device.
         own = torch.autograd.profiler.profile(
             use_kineto=True, use_device="cuda" if torch.cuda.is_initialized() else None
         )
-        if own.use_device is not None:
+        self.is_on_device = own.use_device is not None
+        if self.is_on_device:
             # As `torch.profiler` does: CUDA graphs and a CUPTI that is taken down do not work together.
             os.environ.setdefault("TEARDOWN_CUPTI", "0")
             os.environ.setdefault("DISABLE_CUPTI_LAZY_REINIT", "1")
@@ -179,18 +184,31 @@ class Trace:
             annotation.__exit__(None, None, None)
 
     def step_ended(self):
-        """Begins the next step. Returns whether there is none."""
+        """Begins the next step. Returns whether the trace has ended: its steps are over, and the device has run them."""
         began = monotonic_ns()
         self.end_step()
         self.step += 1
-        if self.step < self.first + self.steps:
+        over = self.step - (self.first + self.steps)
+        if over < 0:
             self.begin_step()
+            return False
+        if self.is_on_device and over < MOST_FURTHER_STEPS and not self.has_run():
             return False
         recorded = self.end()
         self.pause += monotonic_ns() - began
         agent().trace_recorded(self.number)
         write_aside(self, recorded)
         return True
+
+    def has_run(self):
+        """Returns whether the device has run the last step. Nothing waits for it."""
+        cuda = sys.modules["torch"].cuda
+        if cuda.is_current_stream_capturing():
+            return False
+        if self.last is None:
+            self.last = cuda.Event()
+            self.last.record()
+        return self.last.query()
 
     def end(self):
         """Stops the profiler. Returns what it recorded."""

@@ -126,6 +126,7 @@ fn free_port() -> anyhow::Result<u16> {
 struct Ranks {
     groups: Vec<Pid>,
     waits: JoinSet<(u32, std::io::Result<ExitStatus>)>,
+    /// The ranks that failed by themselves, before the launcher ended the others.
     failed: Vec<(u32, ExitStatus)>,
     tails: Vec<Tail>,
 }
@@ -153,7 +154,7 @@ impl Ranks {
         ];
         let [(interrupt, _), (terminate, _), (hangup, _)] = &mut signals;
         let mut failure = None;
-        let mut next = NextStep::None;
+        let (mut next, mut are_ended) = (NextStep::None, false);
         loop {
             let pressure = next.clone();
             tokio::select! {
@@ -162,7 +163,7 @@ impl Ranks {
                     Some(ended) => {
                         let (rank, status) = ended.context("cannot wait for a rank")?;
                         let status = status.with_context(|| format!("cannot wait for rank {rank}"))?;
-                        if !status.success() {
+                        if !status.success() && !are_ended {
                             self.failed.push((rank, status));
                         }
                         if !status.success() && failure.is_none() {
@@ -172,6 +173,7 @@ impl Ranks {
                     }
                 },
                 signal = pressure.due() => {
+                    are_ended = true;
                     self.signal_all(signal);
                     next = NextStep::after(TERM_GRACE, Signal::KILL);
                 }

@@ -22,6 +22,13 @@ pub(super) fn with_descendants(root: u32) -> Vec<u32> {
     found
 }
 
+/// Returns whether a process belongs to the pool in which `torch.compile` compiles. It has up to 32 processes, which wait once
+/// all is compiled, and beside them the workers of a data loader would have a small share of the samples.
+pub(super) fn compiles(pid: u32) -> bool {
+    let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&command).contains("/torch/_inductor/compile_worker/")
+}
+
 /// Reads the parent's id from the contents of `/proc/PID/stat`; `None` if the process has ended.
 fn parent(stat: &str) -> Option<u32> {
     // The name, in parentheses, may contain any character.

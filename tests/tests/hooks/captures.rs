@@ -177,6 +177,32 @@ fn survives_a_restart(server: Server, data: &Path, run: &str) -> anyhow::Result<
 }
 
 #[test]
+fn a_trace_goes_on_until_the_device_has_run_its_steps() -> anyhow::Result<()> {
+    let torch = Torch::newest();
+    if !torch.is_installed()? {
+        return Ok(());
+    }
+    let (data, output) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let server = Server::start(data.path())?;
+    let mut job = Job::start(&torch, Some(&server.address), "late")?;
+    wait_for_step(&server.address, KNOWN)?;
+    let folder = output.path().to_string_lossy();
+    let told = trace(&server.address, &["--ranks", "0", "--steps", "3", "--output", &folder])?;
+    ensure!(told.status.success(), "{told:?}");
+    let events = events(&output.path().join("rank-0.trace.json.gz"))?;
+    let named = |name: &str| {
+        events
+            .iter()
+            .filter(|event| event["name"].as_str().is_some_and(|found| found.starts_with(name)))
+            .count()
+    };
+    // A trace ends within a step, before its update.
+    ensure!(steps(&events).len() == 3, "{:?}", steps(&events));
+    ensure!(named("Optimizer.step") == 8, "{} updates", named("Optimizer.step"));
+    job.losses().map(drop)
+}
+
+#[test]
 fn traces_of_the_newest_release_name_the_planted_operator() -> anyhow::Result<()> {
     traces_name_the_planted_operator(&Torch::newest())
 }

@@ -122,14 +122,21 @@ fn a_job_that_fails_is_explained_by_the_exception_of_its_first_failed_rank() -> 
     if !torch::is_installed()? {
         return Ok(());
     }
-    let data = tempfile::tempdir()?;
-    let output = attached(data.path(), &torchrun(&[&script("fails.py"), "400"])).output()?;
-    ensure!(!output.status.success(), "{output:?}");
-    let failure = report(data.path(), "latest")?["failure"]["sentence"].clone();
-    let failure = failure.as_str().context("no failure")?;
-    let expected = "Rank 1 ended with exit code 1 (torch.OutOfMemoryError at fails.py:14: CUDA out of memory. Tried to allocate \
-         2.00 GiB)";
-    ensure!(failure.starts_with(expected), "{failure}");
+    let by_torchrun = torchrun(&[&script("fails.py"), "400"]);
+    let data = [tempfile::tempdir()?, tempfile::tempdir()?];
+    // The launcher ends rank 0 some seconds later.
+    let mut by_paceline = Command::new(program("paceline"));
+    by_paceline.args(["run", "-n", "2", "--attach", "--data", &data[1].path().to_string_lossy(), "--"]);
+    by_paceline.arg(torch::program("python")).args([&*script("fails.py"), "400", "waits"]);
+    for (data, mut job) in data.iter().zip([attached(data[0].path(), &by_torchrun), by_paceline]) {
+        let output = job.output()?;
+        ensure!(!output.status.success(), "{output:?}");
+        let failure = report(data.path(), "latest")?["failure"]["sentence"].clone();
+        let failure = failure.as_str().context("no failure")?;
+        let expected = "Rank 1 ended with exit code 1 (torch.OutOfMemoryError at fails.py:17: CUDA out of memory. Tried to \
+             allocate 2.00 GiB)";
+        ensure!(failure.starts_with(expected), "{failure}");
+    }
     Ok(())
 }
 

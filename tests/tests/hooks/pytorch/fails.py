@@ -1,8 +1,11 @@
 """DDP in which the device of rank 1 has no memory left in some step.
 
-Usage: fails.py STEP
+Usage: fails.py STEP [waits]
+
+With `waits`, rank 0 then waits until it is ended, as over NCCL.
 """
 
+import signal
 import sys
 
 import torch
@@ -24,6 +27,8 @@ def main():
         optimizer.step()
     if dist.get_rank() == 1:
         allocate()
+    if sys.argv[2:] == ["waits"]:
+        signal.pause()
     dist.barrier()
 
 

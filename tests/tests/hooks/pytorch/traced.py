@@ -3,7 +3,8 @@
 Usage: traced.py OWN_PROFILER
 
 It trains until the file STOP in $FOLDER exists, or $FOLDER does not, which rank 0 decides for all, but not fewer steps than $STEPS. With
-OWN_PROFILER `always`, the job profiles itself all the time; with `within`, it does so in every tenth step.
+OWN_PROFILER `always`, the job profiles itself all the time; with `within`, it does so in every tenth step. With `late`, it has none,
+and a stand-in for a device runs each step only after five further ones.
 """
 
 import os
@@ -32,6 +33,31 @@ class Model(nn.Module):
         return self.layers(x)
 
 
+class LateEvent:
+    """A stand-in for an event that a device passes late."""
+
+    def record(self):
+        self.left = 5
+
+    def query(self):
+        self.left -= 1
+        return self.left < 0
+
+
+def use_late_device():
+    from paceline._trace import Trace
+
+    make = Trace.__init__
+
+    def made(self, *arguments):
+        make(self, *arguments)
+        self.is_on_device = True
+
+    Trace.__init__ = made
+    torch.cuda.is_current_stream_capturing = lambda: False
+    torch.cuda.Event = LateEvent
+
+
 def loss_of(model, optimizer, number):
     generator = torch.Generator().manual_seed(1000 * dist.get_rank() + number % 50)
     x, y = torch.randn(32, 64, generator=generator), torch.randint(10, (32,), generator=generator)
@@ -55,6 +81,8 @@ def main():
     elif OWN == "within":
         own = profile(activities=[ProfilerActivity.CPU], schedule=schedule(wait=9, warmup=0, active=1))
         own.start()
+    elif OWN == "late":
+        use_late_device()
     number, losses, goes_on = 0, [], torch.ones(1)
     while goes_on.item():
         loss = loss_of(model, optimizer, number)
