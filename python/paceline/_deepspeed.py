@@ -14,7 +14,7 @@ def observe_engine(engine):
     @functools.wraps(make)
     def made(self, *arguments, **named):
         make(self, *arguments, **named)
-        guarded(_phases.Passes, self)
+        guarded(observe_passes, self)
 
     @functools.wraps(step)
     def stepped(self, *arguments, **named):
@@ -27,6 +27,10 @@ def observe_engine(engine):
             guarded(end_step, self, steps)
 
     engine.__init__, engine.step = made, stepped
+
+
+def observe_passes(engine):
+    _phases.Passes(engine).hook(engine)
 
 
 def end_step(engine, steps):

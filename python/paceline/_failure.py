@@ -7,7 +7,7 @@ import traceback
 from paceline._agent import agent
 
 # Parts of the paths of code that is not the user's.
-LIBRARIES = "/site-packages/", "/dist-packages/", "/lib/python", "<frozen "
+LIBRARIES = "/site-packages/", "/dist-packages/", "/lib/python", "<frozen ", "/paceline/_"
 # The longest part of a message that is reported, in characters.
 MOST = 200
 

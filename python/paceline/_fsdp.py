@@ -28,4 +28,5 @@ def knows_its_place(state):
 
 def observe_outermost(state):
     if state._is_root:
-        Passes(state._modules[0] if hasattr(state, "_modules") else state._module)
+        module = state._modules[0] if hasattr(state, "_modules") else state._module
+        Passes(module).hook(module)

@@ -5,12 +5,16 @@ import sys
 from paceline._thread import is_training
 
 
-def is_compiling():
-    """Returns whether `torch.compile` traces the caller, which must then do nothing. Before PyTorch 2.3, that cannot be
-    detected."""
+def compiling():
+    """Returns PyTorch's own function that says whether `torch.compile` traces its caller. It knows this function, so that code
+    behind a call of it is not compiled. Before PyTorch 2.3, that cannot be detected."""
     compiler = getattr(sys.modules["torch"], "compiler", None)
-    detected = getattr(compiler, "is_compiling", None)
-    return detected is None or detected()
+    return getattr(compiler, "is_compiling", None) or (lambda: True)
+
+
+def is_compiling():
+    """Returns whether `torch.compile` traces the caller, which must then do nothing."""
+    return compiling()()
 
 
 def trains():

@@ -8,6 +8,7 @@ from paceline import _trace
 from paceline._agent import agent
 from paceline._errors import guarded, harmless, say
 from paceline._groups import replace
+from paceline._identity import ByIdentity
 from paceline._modes import evaluates, trains
 from paceline._native import Collections, Phase
 from paceline._thread import is_training
@@ -113,29 +114,53 @@ def observe_compilations(callbacks):
 
 
 class Evaluation:
-    """The evaluation of a module between its training passes, by its forward passes without gradients.
+    """The evaluation of a module between its training passes.
 
-    It lasts from the first such pass to the end of the last, with the input between them.
+    It lasts from `eval()`, or from the first forward pass without gradients, to `train()`, or to the end of the last such pass, with
+    the input between them. Frameworks also evaluate the module without its wrapper, and such passes are not seen.
     """
 
     def __init__(self, wrapper):
-        self.phase = Phase(agent(), EVALUATION)
-        # Frameworks evaluate the module without its wrapper.
-        wrapper.module.register_forward_pre_hook(harmless(self.begins))
-        wrapper.module.register_forward_hook(harmless(self.ends))
-        wrapper.register_forward_pre_hook(harmless(self.trains_again))
+        self.phase, self.is_in_mode = Phase(agent(), EVALUATION), False
+        for module in (wrapper, wrapper.module):
+            evaluated().put(module, self)
 
-    def begins(self, *_):
-        if not evaluates():
-            return
+    def forward_begins(self):
+        if trains():
+            self.phase.finish()
+        elif evaluates():
+            self.resume()
+
+    def forward_ends(self, *_):
+        if evaluates():
+            self.phase.pause()
+
+    def resume(self):
         _trace.look()
         if evaluation().depth == 0:
             self.phase.resume()
 
-    def ends(self, *_):
-        if evaluates():
+    def changes_mode(self, trains_now):
+        """Called before the module changes into or out of the mode of evaluation."""
+        if not trains_now and not self.is_in_mode:
+            self.resume()
+        elif trains_now and self.is_in_mode:
             self.phase.pause()
+        self.is_in_mode = not trains_now
 
-    def trains_again(self, *_):
-        if trains():
-            self.phase.finish()
+
+@functools.lru_cache(maxsize=None)
+def evaluated():
+    """Returns the evaluations of modules. `Module.train`, which `Module.eval` calls, reports to them."""
+    module, known = sys.modules["torch.nn.modules.module"].Module, ByIdentity()
+    change = module.train
+
+    @functools.wraps(change)
+    def changed(self, mode=True):
+        evaluation = known.get(self)
+        if evaluation is not None and is_training():
+            guarded(evaluation.changes_mode, mode)
+        return change(self, mode)
+
+    module.train = changed
+    return known

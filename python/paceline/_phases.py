@@ -11,7 +11,8 @@ from paceline._buckets import Buckets
 from paceline._devices import device_of, phase_on
 from paceline._errors import guarded, harmless
 from paceline._layouts import layouts_of
-from paceline._modes import is_compiling, trains
+from paceline._identity import ByIdentity
+from paceline._modes import compiling, is_compiling, trains
 from paceline._native import Phase
 from paceline._pauses import Evaluation
 from paceline._thread import is_training, trains_here
@@ -110,23 +111,40 @@ def parameters_of(optimizer):
 
 
 def observe_modules(distributed):
-    """Reports the forward and the backward pass of each module in `DistributedDataParallel`."""
+    """Reports the passes of each module in `DistributedDataParallel`, and its evaluations.
+
+    Nothing is stored in a module, which the job may pickle. A hook would also change how `torch.compile` compiles it.
+    """
     wrapper = distributed.DistributedDataParallel
-    make = wrapper.__init__
+    make, forward = wrapper.__init__, wrapper.forward
+    observed, is_compiling = ByIdentity(), compiling()
 
     @functools.wraps(make)
     def made(self, *arguments, **named):
         make(self, *arguments, **named)
-        observe_module(self)
+        observe(self)
 
-    wrapper.__init__ = made
+    @functools.wraps(forward)
+    def passed(self, *inputs, **named):
+        # Compiled code must have none of the rest.
+        if is_compiling():
+            return forward(self, *inputs, **named)
+        observers = observed.get(self) or ()
+        for observer in observers:
+            guarded(observer.forward_begins)
+        output = forward(self, *inputs, **named)
+        for observer in observers:
+            guarded(observer.forward_ends, self, inputs, output)
+        return output
+
+    def observe(module):
+        evaluation = guarded(Evaluation, module)
+        observers = (guarded(Passes, module, on=("cpu", "cuda")), evaluation)
+        observed.put(module, [observer for observer in observers if observer is not None])
+
+    wrapper.__init__, wrapper.forward = made, passed
     for made_before in instances(wrapper):
-        observe_module(made_before)
-
-
-def observe_module(module):
-    guarded(Passes, module, on=("cpu", "cuda"))
-    guarded(Evaluation, module)
+        observe(made_before)
 
 
 def instances(cls):
@@ -138,12 +156,13 @@ def instances(cls):
 class Passes:
     """The forward and the backward passes of one module, if its device is of one of the types `on`.
 
-    They are reported by hooks on the module, on its output, and on the end of autograd's work.
+    The caller reports forward passes. The backward pass is reported by hooks on their output and on the end of autograd's work.
     """
 
     def __init__(self, module, on=("cpu",)):
         self.device = device_of(module.parameters())
-        if self.device is None or self.device.type not in on:
+        self.is_observed = self.device is not None and self.device.type in on
+        if not self.is_observed:
             return
         from torch.autograd import Variable
 
@@ -157,17 +176,20 @@ class Passes:
         # Of a device, NCCL reports the buckets.
         self.buckets = Buckets(module) if self.device.type == "cpu" else None
         self.layouts = guarded(layouts_of, module)
-        # Not prepended: the module itself synchronizes buffers before its own forward pass.
-        module.register_forward_pre_hook(harmless(self.forward_begins))
-        module.register_forward_hook(harmless(self.forward_ends))
+
+    def hook(self, module):
+        """Reports forward passes by hooks, on a module that has hooks of its framework and is not pickled."""
+        if self.is_observed:
+            module.register_forward_pre_hook(harmless(self.forward_begins))
+            module.register_forward_hook(harmless(self.forward_ends))
 
     def forward_begins(self, *_):
-        if trains():
+        if self.is_observed and trains():
             _trace.look()
             self.forward.begin()
 
     def forward_ends(self, module, _inputs, output):
-        if not trains():
+        if not self.is_observed or not trains():
             return
         self.forward.end()
         if self.buckets:

@@ -15,6 +15,10 @@
 //! let _sampler = on_demand(agent.notes(), native::sampler(training));
 //! ```
 
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub mod native;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[path = "no_native.rs"]
 pub mod native;
 pub mod pace;
 pub mod profile;

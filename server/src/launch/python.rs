@@ -24,7 +24,7 @@ macro_rules! modules {
 }
 
 /// The modules of the package.
-const MODULES: [(&str, &str); 25] = modules![
+const MODULES: [(&str, &str); 26] = modules![
     "__init__.py",
     "_agent.py",
     "_buckets.py",
@@ -34,6 +34,7 @@ const MODULES: [(&str, &str); 25] = modules![
     "_failure.py",
     "_fsdp.py",
     "_groups.py",
+    "_identity.py",
     "_imports.py",
     "_layouts.py",
     "_log.py",

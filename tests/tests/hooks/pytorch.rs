@@ -117,6 +117,36 @@ fn an_unmodified_ddp_script_is_observed_and_computes_the_same() -> anyhow::Resul
     Ok(())
 }
 
+fn compiles_and_pickles(torch: &Torch) -> anyhow::Result<()> {
+    if !torch.is_installed()? {
+        return Ok(());
+    }
+    // This backend needs no C++ compiler.
+    let job = torchrun_of(torch, &[&script("compiled.py"), "aot_eager"]);
+    let alone = run(|| {
+        let mut command = Command::new(&job[0]);
+        command.args(&job[1..]);
+        command
+    })?;
+    let data = tempfile::tempdir()?;
+    let output = run(|| attached(data.path(), &job))?;
+    ensure!(result_of(&alone)? == result_of(&output)?, "{:?} {:?}", result_of(&alone)?, result_of(&output)?);
+    // With one of the three modules compiled as a whole, its evaluations are seen like the others'.
+    let pause = report(data.path(), "latest")?["ledger"][0]["pause_nanos"].as_u64();
+    ensure!(pause > Some(0), "no pause");
+    Ok(())
+}
+
+#[test]
+fn a_model_is_compiled_copied_and_pickled_as_without_observation() -> anyhow::Result<()> {
+    compiles_and_pickles(&Torch::newest())
+}
+
+#[test]
+fn a_model_is_compiled_copied_and_pickled_as_before_in_an_older_release() -> anyhow::Result<()> {
+    compiles_and_pickles(&Torch::of("2.6.0"))
+}
+
 #[test]
 fn a_job_that_fails_is_explained_by_the_exception_of_its_first_failed_rank() -> anyhow::Result<()> {
     if !torch::is_installed()? {

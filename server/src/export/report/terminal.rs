@@ -6,6 +6,8 @@ use super::{Body, Cell, Document, Section, Statement, Table};
 
 /// The smallest width of the names of figures, in characters.
 const NAME_WIDTH: usize = 16;
+/// The smallest width of the names of rows, in characters.
+const ROW_WIDTH: usize = 34;
 /// The largest number of columns of a sideways table.
 const MAX_COLUMNS: usize = 8;
 
@@ -53,12 +55,14 @@ fn section(out: &mut String, section: &Section) -> fmt::Result {
 
 fn upright(out: &mut String, table: &Table) -> fmt::Result {
     let (first, others) = table.head.split_first().map_or(("", &[][..]), |(first, rest)| (first, rest));
-    write!(out, "  {first:<34}")?;
+    let names = table.rows.iter().filter_map(|row| row.first()).map(|name| text(name).chars().count());
+    let width = names.max().unwrap_or(0).max(ROW_WIDTH);
+    write!(out, "  {first:<width$}")?;
     others.iter().try_for_each(|name| write!(out, " {name:>12}"))?;
     writeln!(out)?;
     for row in &table.rows {
         let (name, values) = row.split_first().map_or(("", &[][..]), |(name, rest)| (text(name), rest));
-        write!(out, "  {name:<34}")?;
+        write!(out, "  {name:<width$}")?;
         values.iter().try_for_each(|cell| write!(out, " {:>12}", text(cell)))?;
         writeln!(out)?;
     }
