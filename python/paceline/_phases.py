@@ -117,7 +117,8 @@ def observe_modules(distributed):
     """
     wrapper = distributed.DistributedDataParallel
     make, forward = wrapper.__init__, wrapper.forward
-    observed, is_compiling = ByIdentity(), compiling()
+    # PyTorch's function is known once a module is made: this one runs while PyTorch is being imported.
+    observed, is_compiling = ByIdentity(), None
 
     @functools.wraps(make)
     def made(self, *arguments, **named):
@@ -127,7 +128,7 @@ def observe_modules(distributed):
     @functools.wraps(forward)
     def passed(self, *inputs, **named):
         # Compiled code must have none of the rest.
-        if is_compiling():
+        if is_compiling is None or is_compiling():
             return forward(self, *inputs, **named)
         observers = observed.get(self) or ()
         for observer in observers:
@@ -138,6 +139,8 @@ def observe_modules(distributed):
         return output
 
     def observe(module):
+        nonlocal is_compiling
+        is_compiling = compiling()
         evaluation = guarded(Evaluation, module)
         observers = (guarded(Passes, module, on=("cpu", "cuda")), evaluation)
         observed.put(module, [observer for observer in observers if observer is not None])

@@ -21,9 +21,9 @@ objects = [[number] for number in range(400_000)]
 gc.disable()
 
 
-def evaluate():
+def evaluate(evaluated):
     with torch.no_grad():
-        return sum(model.module(batch).square().mean().item() for batch in held_out)
+        return sum(evaluated(batch).square().mean().item() for batch in held_out)
 
 
 for step in range(STEPS):
@@ -35,8 +35,13 @@ for step in range(STEPS):
         gc.collect()
     if step % 4 == 2:
         torch.save({"model": model.state_dict(), "more": torch.zeros(2_000_000)}, io.BytesIO())
-    if step % 4 == 3:
-        evaluate()
+    if step % 8 == 3:
+        evaluate(model)
+    if step % 8 == 7:
+        # As many do, because the wrapper may communicate.
+        model.eval()
+        evaluate(model.module)
+        model.train()
     if step == STEPS // 2:
         torch.compile(lambda x: x.sin() + x.cos(), backend="eager")(torch.randn(8))
 
