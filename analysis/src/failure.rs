@@ -146,5 +146,10 @@ mod tests {
             failure(&[silent], Instrumentation::Reducer).unwrap().sentence,
             "Rank 0 fell silent before its first step."
         );
+        let silent = RankEnd { how: Ended::Silent, ..RankEnd::default() };
+        assert_eq!(
+            failure(&[silent], Instrumentation::Nccl).unwrap().sentence,
+            "Rank 0 fell silent before Paceline had found its steps."
+        );
     }
 }

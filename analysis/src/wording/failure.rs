@@ -22,6 +22,10 @@ pub(crate) fn failure(failure: &FirstFailure<'_>) -> String {
             sentence += &format!("; it had finished step {step} and started {collective}");
         }
         (Some(step), None) => sentence += &format!("; it had finished step {step}"),
+        // It may have made hundreds of steps by then.
+        (None, _) if instrumentation.is_unmodified_job() => {
+            sentence += " before Paceline had found its steps";
+        }
         (None, Some(collective)) => {
             sentence += &format!("; it had started {collective} of its first step");
         }
