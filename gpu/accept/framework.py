@@ -8,7 +8,7 @@ import pathlib
 import sys
 
 report, script, updates = json.load(open(sys.argv[1])), pathlib.Path(sys.argv[2]), int(sys.argv[3])
-PHASES = sys.argv[4:]
+wanted = sys.argv[4:]
 line = next(at for at, text in enumerate(script.read_text().splitlines(), 1) if text.endswith("  # planted"))
 planted = f"{script.name}:{line} "
 named = [
@@ -17,10 +17,10 @@ named = [
     if (verdict["culprit"], verdict["cause"]) == ({"rank": 1}, "input") and planted in (verdict["code"] or {}).get("at", "")
 ]
 steps = report["steps"]
-phases = [[rank[f"{phase}_nanos"] / max(steps, 1) / 1e6 for phase in PHASES] for rank in report["ledger"]]
-missing = sorted({phase for rank in phases for phase, millis in zip(PHASES, rank) if millis <= 0})
+phases = [[rank[f"{phase}_nanos"] / max(steps, 1) / 1e6 for phase in wanted] for rank in report["ledger"]]
+missing = sorted({phase for rank in phases for phase, millis in zip(wanted, rank) if millis <= 0})
 passed = named and len(phases) == 2 and not missing and updates / 2 <= steps <= updates
-listed = "; ".join(", ".join(f"{phase} {millis:.3f} ms" for phase, millis in zip(PHASES, rank)) for rank in phases)
+listed = "; ".join(", ".join(f"{phase} {millis:.3f} ms" for phase, millis in zip(wanted, rank)) for rank in phases)
 sentences = "; ".join(verdict["sentence"] + f" ({(verdict['code'] or {}).get('at', 'no line')})" for verdict in report["verdicts"])
 print(
     "PASS" if passed else "FAIL",

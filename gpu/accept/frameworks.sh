@@ -31,7 +31,7 @@ raw=$results/$today-accept-frameworks.txt
 : > "$raw"
 scripts=$here/../tests/tests/frameworks/jobs
 if has_torch; then
-    # A compiled module calls no hooks, and the passes of FSDP2 are observed on the host only: there, compute is inferred.
+    # Compiled code has no observation in it, and the passes of FSDP2 are observed on the host only: there, compute is inferred.
     nodes timm timm "$here/accept/vision.py" 150 backward
     nodes trainer transformers "$scripts/hf_trainer.py" 250 input forward backward optimizer
     nodes accelerate accelerate "$scripts/accelerate_loop.py" 250 input forward backward optimizer

@@ -49,6 +49,25 @@ mod tests {
     }
 
     #[test]
+    fn processes_that_compile_are_told_by_their_command() {
+        use std::os::unix::process::CommandExt as _;
+
+        let mut child = std::process::Command::new("sleep")
+            .arg0("/usr/lib/python3/site-packages/torch/_inductor/compile_worker/__main__.py")
+            .arg("30")
+            .spawn()
+            .expect("there is a program sleep");
+        // The command is another one until the new process has replaced its image.
+        while !compiles(child.id()) && child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            std::thread::yield_now();
+        }
+        let found = compiles(child.id());
+        child.kill().and_then(|()| child.wait().map(drop)).expect("the process can be killed");
+        assert!(found);
+        assert!(!compiles(std::process::id()));
+    }
+
+    #[test]
     fn a_child_of_a_child_is_found() {
         let mut child = std::process::Command::new("sh")
             .args(["-c", "sleep 30 & wait"])
