@@ -113,8 +113,12 @@ def observe_compilations(callbacks):
     callbacks.on_compile_end(harmless(pause.end))
 
 
+# The evaluations in progress. Any pass that trains ends them, also one of another module.
+in_progress = set()
+
+
 class Evaluation:
-    """The evaluation of a module between its training passes.
+    """The evaluation of a module between training passes.
 
     It lasts from `eval()`, or from the first forward pass without gradients, to `train()`, or to the end of the last such pass, with
     the input between them. Frameworks also evaluate the module without its wrapper, and such passes are not seen.
@@ -127,25 +131,32 @@ class Evaluation:
 
     def forward_begins(self):
         if trains():
-            self.phase.finish()
+            # One that has neither ended by `train()` nor had a pass was none.
+            while in_progress:
+                in_progress.pop().phase.finish()
         elif evaluates():
             self.resume()
 
     def forward_ends(self, *_):
         if evaluates():
-            self.phase.pause()
+            self.pause()
 
     def resume(self):
         _trace.look()
         if evaluation().depth == 0:
             self.phase.resume()
+            in_progress.add(self)
+
+    def pause(self):
+        if self in in_progress:
+            self.phase.pause()
 
     def changes_mode(self, trains_now):
         """Called before the module changes into or out of the mode of evaluation."""
         if not trains_now and not self.is_in_mode:
             self.resume()
         elif trains_now and self.is_in_mode:
-            self.phase.pause()
+            self.pause()
         self.is_in_mode = not trains_now
 
 

@@ -223,6 +223,20 @@ fn pauses_are_told_apart_from_the_rest_of_a_step() -> anyhow::Result<()> {
     Ok(())
 }
 
+#[test]
+fn a_module_in_the_mode_of_evaluation_beside_one_that_trains_is_not_evaluated() -> anyhow::Result<()> {
+    if !torch::is_installed()? {
+        return Ok(());
+    }
+    let data = tempfile::tempdir()?;
+    let job = torchrun(&[&script("adversaries.py"), "200"]);
+    run(|| attached(data.path(), &job))?;
+    let report = report(data.path(), "latest")?;
+    let ledger = report["ledger"].as_array().context("no ledger")?;
+    ensure!(ledger.len() == 2 && ledger.iter().all(|rank| rank["pauses_nanos"][1] == 0), "{report:#}");
+    Ok(())
+}
+
 /// PyTorch does not name the size of a sparse tensor.
 #[test]
 fn a_pytorch_job_with_sparse_gradients_is_observed() -> anyhow::Result<()> {
