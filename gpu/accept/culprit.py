@@ -8,7 +8,7 @@ rank, cause, function = int(sys.argv[2]), sys.argv[3], "".join(sys.argv[4:])
 
 
 def place(verdict):
-    return (verdict["code"] or {}).get("at", "")
+    return (verdict.get("code") or {}).get("at", "")
 
 
 # A culprit is a rank, a group of ranks, or a word such as all.

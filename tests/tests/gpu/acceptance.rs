@@ -67,12 +67,26 @@ fn the_judging_programs_accept_and_reject_their_input() -> anyhow::Result<()> {
 
     let verdicts = [
         r#"{"culprit": "all", "cause": "network", "sentence": "All."}"#,
-        r#"{"culprit": {"rank": 1}, "cause": "input", "sentence": "Rank 1."}"#,
+        r#"{"culprit": {"rank": 1}, "cause": "input", "sentence": "Rank 1.", "code": {"at": "job.py:2 (get)"}}"#,
     ];
     let verdict = write("verdict.json", &format!(r#"{{"verdicts": [{}]}}"#, verdicts.join(",")))?;
-    let culprit = |cause: &str| judged("culprit.py", &[&verdict, "1", cause]);
-    assert_eq!(culprit("input")?, "PASS All. Rank 1.\n");
-    assert!(culprit("compute")?.starts_with("FAIL "));
+    let culprit = |cause: &str, function: &str| judged("culprit.py", &[&verdict, "1", cause, function]);
+    let sentences = "All. (no place in the code); Rank 1. (job.py:2 (get))\n";
+    assert_eq!(culprit("input", "get")?, format!("PASS {sentences}"));
+    assert_eq!(culprit("compute", "get")?, format!("FAIL {sentences}"));
+    assert_eq!(culprit("input", "put")?, format!("FAIL {sentences}"));
+
+    let job = write("job.py", "begin\nsleep()  # planted\n")?;
+    let spent = r#"{"forward_nanos": 5000000, "backward_nanos": 0}"#;
+    let framework = |phase: &str, steps: u32| {
+        let verdicts = verdicts.join(",");
+        let text = format!(r#"{{"steps": {steps}, "ledger": [{spent}, {spent}], "verdicts": [{verdicts}]}}"#);
+        judged("framework.py", &[&write("framework.json", &text)?, &job, "10", phase])
+    };
+    assert!(framework("forward", 5)?.starts_with("PASS "), "{}", framework("forward", 5)?);
+    for fails in [framework("backward", 5)?, framework("forward", 4)?] {
+        assert!(fails.starts_with("FAIL "), "{fails}");
+    }
 
     let printed =
         "1000000 parameters in 5 tensors\n  500 tokens/s\n 9000 tokens/s\n10000 tokens/s\n11000 tokens/s\n";
