@@ -166,11 +166,14 @@ def evaluated():
     module, known = sys.modules["torch.nn.modules.module"].Module, ByIdentity()
     change = module.train
 
+    def tell(changed_module, mode):
+        evaluation = known.get(changed_module)
+        if evaluation is not None and is_training():
+            evaluation.changes_mode(mode)
+
     @functools.wraps(change)
     def changed(self, mode=True):
-        evaluation = known.get(self)
-        if evaluation is not None and is_training():
-            guarded(evaluation.changes_mode, mode)
+        guarded(tell, self, mode)
         return change(self, mode)
 
     module.train = changed

@@ -123,14 +123,14 @@ def observe_modules(distributed):
     @functools.wraps(make)
     def made(self, *arguments, **named):
         make(self, *arguments, **named)
-        observe(self)
+        guarded(observe, self)
 
     @functools.wraps(forward)
     def passed(self, *inputs, **named):
         # Compiled code must have none of the rest.
         if is_compiling is None or is_compiling():
             return forward(self, *inputs, **named)
-        observers = observed.get(self) or ()
+        observers = guarded(observed.get, self) or ()
         for observer in observers:
             guarded(observer.forward_begins)
         output = forward(self, *inputs, **named)
@@ -147,7 +147,7 @@ def observe_modules(distributed):
 
     wrapper.__init__, wrapper.forward = made, passed
     for made_before in instances(wrapper):
-        observe(made_before)
+        guarded(observe, made_before)
 
 
 def instances(cls):
