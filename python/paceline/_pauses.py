@@ -56,7 +56,7 @@ class Pause:
 
         @functools.wraps(original)
         def paused(*arguments, **named):
-            if not is_training():
+            if not guarded(is_training):
                 return original(*arguments, **named)
             guarded(self.begin)
             try:

@@ -35,9 +35,9 @@ def observe_input(dataloader):
 
     @functools.wraps(following)
     def timed(self):
-        if not is_training():
+        if not guarded(is_training):
             return following(self)
-        _trace.look()
+        guarded(_trace.look)
         guarded(phase.begin)
         try:
             return following(self)

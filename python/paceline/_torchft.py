@@ -68,7 +68,7 @@ def observe_quorums(manager):
 
     @functools.wraps(wait)
     def waited(self, *arguments, **named):
-        interrupted = guarded(begin_wait) if is_training() else ()
+        interrupted = guarded(begin_wait) if guarded(is_training) else ()
         try:
             return wait(self, *arguments, **named)
         finally:

@@ -29,7 +29,7 @@ def observe_waits(work):
 
     @functools.wraps(wait)
     def waited(self, *arguments, **named):
-        if not is_training():
+        if not guarded(is_training):
             return wait(self, *arguments, **named)
         interrupted = guarded(begin_wait)
         try:
