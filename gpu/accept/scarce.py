@@ -1,7 +1,7 @@
 """An unmodified PyTorch DDP job whose rank 1 has too little device memory, which `torch.sh` observes.
 
-The memory of rank 1 is limited, and its forward pass allocates blocks of ever other sizes. Those that the allocator keeps fit no
-later request, so that it must return them to the device and try again, which stops the device.
+The memory of rank 1 is limited, and its forward pass allocates blocks of different sizes. The blocks that the allocator keeps do not
+fit later requests. It must return them to the device and try again, which stops the device.
 """
 
 import json
@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 STEPS = 300
 MIB = 1 << 20
-# Sizes of the blocks of a forward pass, of which the limit has room for two or three.
+# Sizes of the blocks of a forward pass. Two or three of them fit into the limit.
 BLOCKS = [(1100 + 60 * number) * MIB for number in range(12)]
 LIMIT = 4000 * MIB
 

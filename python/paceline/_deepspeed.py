@@ -30,7 +30,7 @@ def observe_engine(engine):
 
 
 def observe_passes(engine):
-    _phases.Passes(engine).hook(engine)
+    _phases.Passes(engine).observe_by_hooks(engine)
 
 
 def end_step(engine, steps):

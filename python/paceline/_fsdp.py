@@ -29,4 +29,4 @@ def knows_its_place(state):
 def observe_outermost(state):
     if state._is_root:
         module = state._modules[0] if hasattr(state, "_modules") else state._module
-        Passes(module).hook(module)
+        Passes(module).observe_by_hooks(module)

@@ -1,10 +1,10 @@
-"""A dictionary of objects that keeps none of them alive and compares none."""
+"""A dictionary that finds values by the identity of objects. It neither compares the objects nor keeps them alive."""
 
 import weakref
 
 
 class ByIdentity:
-    """Values of objects. A value goes with its object, so it must not refer to it."""
+    """Values of objects. A value is dropped with its object, so it must not hold a reference to it."""
 
     def __init__(self):
         self.values = {}

@@ -5,16 +5,16 @@ import sys
 from paceline._thread import is_training
 
 
-def compiling():
-    """Returns PyTorch's own function that says whether `torch.compile` traces its caller. It knows this function, so that code
-    behind a call of it is not compiled. Before PyTorch 2.3, that cannot be detected."""
+def compilation_check():
+    """Returns PyTorch's own function that says whether `torch.compile` traces its caller. The compiler evaluates it while it
+    traces, so a branch on it leaves nothing in compiled code. PyTorch before 2.3 cannot tell, and then the answer is always yes."""
     compiler = getattr(sys.modules["torch"], "compiler", None)
     return getattr(compiler, "is_compiling", None) or (lambda: True)
 
 
 def is_compiling():
     """Returns whether `torch.compile` traces the caller, which must then do nothing."""
-    return compiling()()
+    return compilation_check()()
 
 
 def trains():

@@ -4,8 +4,7 @@ The job computes the same results with it and without it. Where Python, PyTorch 
 by one that calls the original: the functions that create process groups, wait for a collective of gloo, get the next batch,
 write a checkpoint, evaluate, start and stop a profiler, or end the process at once, the forward pass of a DDP module and
 `Module.train`, the start of an FSDP module, the step of DeepSpeed's engine, and the quorum of torchft. Everything else uses hooks
-that they provide. When something fails here, the
-module reports it once and stops observing that part.
+that they provide. When something fails here, the module reports it once and stops observing that part.
 """
 
 import atexit

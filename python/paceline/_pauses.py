@@ -113,15 +113,15 @@ def observe_compilations(callbacks):
     callbacks.on_compile_end(harmless(pause.end))
 
 
-# The evaluations in progress. Any pass that trains ends them, also one of another module.
+# The evaluations in progress. A training pass of any module ends all of them.
 in_progress = set()
 
 
 class Evaluation:
     """The evaluation of a module between training passes.
 
-    It lasts from `eval()`, or from the first forward pass without gradients, to `train()`, or to the end of the last such pass, with
-    the input between them. Frameworks also evaluate the module without its wrapper, and such passes are not seen.
+    It begins with `eval()`, or with the first forward pass of the wrapper without gradients. It ends with `train()`, or with the last
+    such pass. Passes of the inner module are not seen, so without `eval()` they are no evaluation.
     """
 
     def __init__(self, wrapper):
@@ -131,7 +131,7 @@ class Evaluation:
 
     def forward_begins(self):
         if trains():
-            # One that has neither ended by `train()` nor had a pass was none.
+            # One without an end, by `train()` or by a pass, was no evaluation, and is dropped.
             while in_progress:
                 in_progress.pop().phase.finish()
         elif evaluates():

@@ -12,7 +12,7 @@ from paceline._devices import device_of, phase_on
 from paceline._errors import guarded, harmless
 from paceline._layouts import layouts_of
 from paceline._identity import ByIdentity
-from paceline._modes import compiling, is_compiling, trains
+from paceline._modes import compilation_check, is_compiling, trains
 from paceline._native import Phase
 from paceline._pauses import Evaluation
 from paceline._thread import is_training, trains_here
@@ -117,8 +117,8 @@ def observe_modules(distributed):
     """
     wrapper = distributed.DistributedDataParallel
     make, forward = wrapper.__init__, wrapper.forward
-    # PyTorch's function is known once a module is made: this one runs while PyTorch is being imported.
-    observed, is_compiling = ByIdentity(), None
+    # The check is looked up when a module is made, because this function runs while PyTorch is being imported.
+    observers_of, compiles_caller = ByIdentity(), None
 
     @functools.wraps(make)
     def made(self, *arguments, **named):
@@ -126,11 +126,11 @@ def observe_modules(distributed):
         guarded(observe, self)
 
     @functools.wraps(forward)
-    def passed(self, *inputs, **named):
-        # Compiled code must have none of the rest.
-        if is_compiling is None or is_compiling():
+    def observed_forward(self, *inputs, **named):
+        # Nothing below may become part of compiled code.
+        if compiles_caller is None or compiles_caller():
             return forward(self, *inputs, **named)
-        observers = guarded(observed.get, self) or ()
+        observers = guarded(observers_of.get, self) or ()
         for observer in observers:
             guarded(observer.forward_begins)
         output = forward(self, *inputs, **named)
@@ -139,13 +139,12 @@ def observe_modules(distributed):
         return output
 
     def observe(module):
-        nonlocal is_compiling
-        is_compiling = compiling()
-        evaluation = guarded(Evaluation, module)
-        observers = (guarded(Passes, module, on=("cpu", "cuda")), evaluation)
-        observed.put(module, [observer for observer in observers if observer is not None])
+        nonlocal compiles_caller
+        compiles_caller = compilation_check()
+        observers = guarded(Passes, module, on=("cpu", "cuda")), guarded(Evaluation, module)
+        observers_of.put(module, [observer for observer in observers if observer is not None])
 
-    wrapper.__init__, wrapper.forward = made, passed
+    wrapper.__init__, wrapper.forward = made, observed_forward
     for made_before in instances(wrapper):
         guarded(observe, made_before)
 
@@ -159,7 +158,7 @@ def instances(cls):
 class Passes:
     """The forward and the backward passes of one module, if its device is of one of the types `on`.
 
-    The caller reports forward passes. The backward pass is reported by hooks on their output and on the end of autograd's work.
+    The caller reports forward passes. Hooks on their output and on the end of autograd's work report backward passes.
     """
 
     def __init__(self, module, on=("cpu",)):
@@ -180,8 +179,8 @@ class Passes:
         self.buckets = Buckets(module) if self.device.type == "cpu" else None
         self.layouts = guarded(layouts_of, module)
 
-    def hook(self, module):
-        """Reports forward passes by hooks, on a module that has hooks of its framework and is not pickled."""
+    def observe_by_hooks(self, module):
+        """Observes forward passes by hooks on the module. Only for modules that jobs do not pickle."""
         if self.is_observed:
             module.register_forward_pre_hook(harmless(self.forward_begins))
             module.register_forward_hook(harmless(self.forward_ends))

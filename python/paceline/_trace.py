@@ -26,7 +26,8 @@ MOST_BYTES, FREE_BYTES = 64 << 20, 2 << 30
 CHUNK_BYTES = 1 << 20
 # The longest time that the exit of the process waits for a trace that is being written, in seconds.
 EXIT_SECONDS = 5
-# How many further steps are recorded, at most, until the device has run the last step. A host can be ahead by some 1,000 kernels.
+# The largest number of further steps that are recorded until the device has run the last step. A host can be some 1,000 kernels
+# ahead of its device.
 MOST_FURTHER_STEPS = 40
 # How long a profiler of the job on another thread waits for the end of a trace, in seconds. It fails if it starts before.
 GIVE_WAY_SECONDS = 5
@@ -144,7 +145,7 @@ class Trace:
         torch = sys.modules["torch"]
         self.autograd, self.number, self.first, self.steps = torch.autograd, number, first, steps
         self.step = first
-        # What the device passes when it has run the last step.
+        # The CUDA event behind the last step.
         self.last = None
         self.gives_way, self.ended = threading.Event(), threading.Event()
         # Not entered: entering and leaving it waits for the device.

@@ -154,7 +154,7 @@ impl Ranks {
         ];
         let [(interrupt, _), (terminate, _), (hangup, _)] = &mut signals;
         let mut failure = None;
-        let (mut next, mut are_ended) = (NextStep::None, false);
+        let (mut next, mut has_ended_others) = (NextStep::None, false);
         loop {
             let pressure = next.clone();
             tokio::select! {
@@ -163,7 +163,7 @@ impl Ranks {
                     Some(ended) => {
                         let (rank, status) = ended.context("cannot wait for a rank")?;
                         let status = status.with_context(|| format!("cannot wait for rank {rank}"))?;
-                        if !status.success() && !are_ended {
+                        if !status.success() && !has_ended_others {
                             self.failed.push((rank, status));
                         }
                         if !status.success() && failure.is_none() {
@@ -173,7 +173,7 @@ impl Ranks {
                     }
                 },
                 signal = pressure.due() => {
-                    are_ended = true;
+                    has_ended_others = true;
                     self.signal_all(signal);
                     next = NextStep::after(TERM_GRACE, Signal::KILL);
                 }

@@ -177,7 +177,7 @@ fn survives_a_restart(server: Server, data: &Path, run: &str) -> anyhow::Result<
 }
 
 #[test]
-fn a_trace_goes_on_until_the_device_has_run_its_steps() -> anyhow::Result<()> {
+fn a_trace_continues_until_the_device_has_run_its_steps() -> anyhow::Result<()> {
     let torch = Torch::newest();
     if !torch.is_installed()? {
         return Ok(());

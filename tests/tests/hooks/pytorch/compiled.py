@@ -1,4 +1,4 @@
-"""DDP modules that are compiled, copied and pickled, and exported. Prints what must not depend on an observer.
+"""Compiles, copies, pickles and scripts DDP modules. Prints what must not depend on an observer.
 
 Usage: compiled.py BACKEND
 """

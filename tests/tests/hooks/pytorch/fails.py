@@ -2,7 +2,7 @@
 
 Usage: fails.py STEP [waits]
 
-With `waits`, rank 0 then waits until it is ended, as over NCCL.
+With `waits`, rank 0 then waits for a signal, as a rank waits for a lost peer over NCCL.
 """
 
 import signal
