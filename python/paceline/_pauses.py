@@ -9,7 +9,7 @@ from paceline._agent import agent
 from paceline._errors import guarded, harmless, say
 from paceline._groups import replace
 from paceline._identity import ByIdentity
-from paceline._modes import evaluates, trains
+from paceline._modes import compilation_check, evaluates, trains
 from paceline._native import Collections, Phase
 from paceline._thread import is_training
 
@@ -164,7 +164,7 @@ class Evaluation:
 def evaluated():
     """Returns the evaluations of modules. `Module.train`, which `Module.eval` calls, reports to them."""
     module, known = sys.modules["torch.nn.modules.module"].Module, ByIdentity()
-    change = module.train
+    change, compiles_caller = module.train, compilation_check()
 
     def tell(changed_module, mode):
         evaluation = known.get(changed_module)
@@ -173,7 +173,8 @@ def evaluated():
 
     @functools.wraps(change)
     def changed(self, mode=True):
-        guarded(tell, self, mode)
+        if not compiles_caller():
+            guarded(tell, self, mode)
         return change(self, mode)
 
     module.train = changed

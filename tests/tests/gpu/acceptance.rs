@@ -1,10 +1,13 @@
 //! Tests of the program and the scripts that check a machine with a GPU: without a GPU they say so, and on the fake GPU
 //! every check runs. The figures of the fake GPU are meaningless.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::ensure;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use testkit::programs::{judged, program};
 use testkit::{fetch, nvidia};
 
@@ -159,5 +162,34 @@ fn every_check_runs_on_the_fake_gpu() -> anyhow::Result<()> {
         ensure!(said.contains(&format!("PASS {check}: ")), "{check}:\n{said}{complaints}");
     }
     ensure!(said.contains(" overhead: a step of "), "{said}{complaints}");
+    Ok(())
+}
+
+/// Judges the same compressed trace on two ranks.
+fn traced(trace: &[u8]) -> anyhow::Result<String> {
+    let folder = tempfile::tempdir()?;
+    for rank in 0..2 {
+        std::fs::write(folder.path().join(format!("rank-{rank}.trace.json.gz")), trace)?;
+    }
+    judged("traced.py", &[&folder.path().to_string_lossy(), "4"])
+}
+
+#[test]
+fn a_trace_without_the_kernels_of_its_steps_is_rejected() -> anyhow::Result<()> {
+    // Recorded on an H200. It ended before the device ran the steps.
+    let found = traced(include_bytes!("../../../benches/results/2026-11-27-accept-torch-trace.json.gz"))?;
+    ensure!(found.starts_with("FAIL rank 0: 32 kernels, 0 of them of NCCL, ProfilerStep#125, "), "{found}");
+
+    let step = |number: u32| {
+        format!(
+            r#"{{"name": "ProfilerStep#{number}"}}, {{"cat": "kernel", "name": "gemm"}},
+            {{"cat": "kernel", "name": "ncclDevKernel_AllReduce"}}, {{"cat": "kernel", "name": "ncclDevKernel_AllReduce"}}"#
+        )
+    };
+    let events: Vec<String> = (7..11).map(step).collect();
+    let mut packer = GzEncoder::new(Vec::new(), Compression::default());
+    write!(packer, r#"{{"traceEvents": [{}]}}"#, events.join(","))?;
+    let found = traced(&packer.finish()?)?;
+    ensure!(found.starts_with("PASS rank 0: 12 kernels, 8 of them of NCCL, ProfilerStep#10, "), "{found}");
     Ok(())
 }

@@ -70,6 +70,13 @@ fn attached_within_budget(data: &Path, job: &[String]) -> Command {
     command
 }
 
+/// Runs a script to its end under observation and returns the report.
+fn reported(arguments: &[&str]) -> anyhow::Result<Value> {
+    let (data, job) = (tempfile::tempdir()?, torchrun(arguments));
+    run(|| attached(data.path(), &job))?;
+    report(data.path(), "latest")
+}
+
 fn bytes_of_buckets(report: &Value) -> u64 {
     let buckets = report["buckets"].as_array().into_iter().flatten();
     buckets
@@ -131,6 +138,9 @@ fn compiles_and_pickles(torch: &Torch) -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let output = run(|| attached(data.path(), &job))?;
     ensure!(result_of(&alone)? == result_of(&output)?, "{:?} {:?}", result_of(&alone)?, result_of(&output)?);
+    // The plain module comes last.
+    let ledger = report(data.path(), "latest")?["ledger"].clone();
+    ensure!(ledger[0]["forward_nanos"].as_u64() > Some(0), "not observed: {ledger:#}");
     Ok(())
 }
 
@@ -201,10 +211,7 @@ fn pauses_are_told_apart_from_the_rest_of_a_step() -> anyhow::Result<()> {
     if !torch::is_installed()? {
         return Ok(());
     }
-    let data = tempfile::tempdir()?;
-    let job = torchrun(&[&script("pauses.py"), "160"]);
-    run(|| attached(data.path(), &job))?;
-    let report = report(data.path(), "latest")?;
+    let report = reported(&[&script("pauses.py"), "160"])?;
     for rank in report["ledger"].as_array().into_iter().flatten() {
         let nanos = |part: &Value| part.as_u64().unwrap_or_default();
         let pauses: Vec<u64> = rank["pauses_nanos"].as_array().into_iter().flatten().map(nanos).collect();
@@ -228,12 +235,10 @@ fn a_module_in_the_mode_of_evaluation_beside_one_that_trains_is_not_evaluated() 
     if !torch::is_installed()? {
         return Ok(());
     }
-    let data = tempfile::tempdir()?;
-    let job = torchrun(&[&script("adversaries.py"), "200"]);
-    run(|| attached(data.path(), &job))?;
-    let report = report(data.path(), "latest")?;
+    let report = reported(&[&script("adversaries.py"), "200"])?;
     let ledger = report["ledger"].as_array().context("no ledger")?;
     ensure!(ledger.len() == 2 && ledger.iter().all(|rank| rank["pauses_nanos"][1] == 0), "{report:#}");
+    ensure!(ledger.iter().all(|rank| rank["forward_nanos"].as_u64() > Some(0)), "not observed: {report:#}");
     Ok(())
 }
 
