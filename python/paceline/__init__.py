@@ -5,6 +5,7 @@ in the script. :func:`log` brings the figures to Weights & Biases, MLflow or Ten
 """
 
 import os
+import sys
 
 __all__ = ["log", "watch"]
 
@@ -36,6 +37,12 @@ def watch(server=None, name=None, run=None):
 
 
 def start():
+    # The native part is for Pythons with the lock: free-threaded builds, whose flag is "t", cannot load it.
+    if "t" in sys.abiflags:
+        from paceline._errors import say
+
+        say("not observing this process: Paceline needs a Python with the global interpreter lock, and this is a free-threaded build")
+        return False
     from paceline import _observe
 
     return _observe.start()

@@ -15,8 +15,14 @@ use super::releases::is_for_all;
 use super::wheel::Environment;
 
 /// The supported Pythons, each with the newest release of PyTorch that has wheels for it and is tested.
-const PYTHONS: [(&str, &str); 5] =
-    [("3.9", "2.8.0"), ("3.10", "2.10.0"), ("3.11", "2.15.0"), ("3.12", "2.15.0"), ("3.13", "2.15.0")];
+const PYTHONS: [(&str, &str); 6] = [
+    ("3.9", "2.8.0"),
+    ("3.10", "2.10.0"),
+    ("3.11", "2.15.0"),
+    ("3.12", "2.15.0"),
+    ("3.13", "2.15.0"),
+    ("3.14", "2.15.0"),
+];
 
 /// Returns an interpreter of this version: in `PATH`, or of pyenv.
 fn interpreter(version: &str) -> Option<PathBuf> {

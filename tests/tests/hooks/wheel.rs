@@ -164,3 +164,15 @@ fn the_wheel_has_the_program_and_watch_and_its_removal_leaves_nothing() -> anyho
 
     environment.is_removed()
 }
+
+/// No free-threaded Python is at hand. Its flag is the only thing of it that the package reads.
+#[test]
+fn a_free_threaded_python_is_not_observed_and_the_package_says_so() -> anyhow::Result<()> {
+    let Some(environment) = Environment::new(Path::new("python3"), None)? else { return Ok(()) };
+    let watch =
+        "import sys; sys.abiflags = 't'; import paceline; print(paceline.watch(server='http://127.0.0.1:1'))";
+    let (printed, complaints) = said(&environment.run("python", &["-c", watch], &[])?);
+    ensure!(printed == "False\n", "{printed}{complaints}");
+    ensure!(complaints.contains("free-threaded"), "{complaints}");
+    Ok(())
+}
