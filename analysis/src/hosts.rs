@@ -10,7 +10,7 @@ use crate::finding::{CoreUse, Evidence, Finding, Reason, Taker};
 use crate::stats;
 use timing::clocks::ClockFit;
 
-const FIGURES: usize = HostFigure::ALL.len();
+const FIGURES: usize = HostFigure::OF_CORES.len();
 /// The number of spans of one length that are stored before the two oldest are merged into one of twice the length. A
 /// day takes 68 spans, and the last minute has a resolution of a few seconds.
 const SPANS_PER_LEVEL: usize = 4;
@@ -37,7 +37,7 @@ impl Span {
         Some(Self {
             from: sample.at + -interval,
             until: sample.at,
-            seconds: HostFigure::ALL.map(seconds),
+            seconds: HostFigure::OF_CORES.map(seconds),
             level: 0,
         })
     }
@@ -111,8 +111,7 @@ struct Seconds([f64; FIGURES]);
 
 impl Seconds {
     fn get(&self, figure: HostFigure) -> Option<f64> {
-        let seconds = self.0[figure as usize];
-        (!seconds.is_nan()).then_some(seconds)
+        self.0.get(figure as usize).copied().filter(|seconds| !seconds.is_nan())
     }
 
     /// Returns one figure as a share of another; `None` if either is unknown.

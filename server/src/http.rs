@@ -18,6 +18,7 @@ pub mod recording;
 mod report;
 pub mod scaling;
 mod stacks;
+mod usage;
 mod viewed;
 
 use std::sync::Arc;
@@ -96,6 +97,7 @@ pub fn router(app: App) -> Router {
         .routes(routes!(detail::heatmap))
         .routes(routes!(api::waterfall))
         .routes(routes!(devices::devices))
+        .routes(routes!(usage::usage))
         .routes(routes!(devices::ask, devices::bursts))
         .routes(routes!(stacks::ask, stacks::stacks))
         .routes(routes!(layouts::layouts))

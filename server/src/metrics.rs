@@ -7,6 +7,7 @@
 //! this server started have no series.
 
 mod devices;
+mod hosts;
 mod lifetime;
 mod own;
 mod ranks;
@@ -22,9 +23,11 @@ use wire::batch::DropReason;
 use wire::device::DeviceSample;
 use wire::ids::RunId;
 use wire::live::Part;
+use wire::usage::Usage;
 use wire::views::{Culprit, Report, RunState, RunSummary, Verdict, VerdictState};
 
 use devices::DeviceMetrics;
+use hosts::HostMetrics;
 use lifetime::Lifetimes;
 pub use own::ServerMetrics;
 use ranks::RankGauge;
@@ -67,6 +70,7 @@ pub struct Metrics {
     late_records: GaugeVec,
     unanalysed_steps: GaugeVec,
     devices: DeviceMetrics,
+    hosts: HostMetrics,
     /// The metrics of the server itself.
     pub server: ServerMetrics,
 }
@@ -93,6 +97,8 @@ pub struct RunValues<'a> {
     pub drops: Vec<(usize, DropReason, u64)>,
     /// The newest sample of each device, by rank.
     pub devices: Vec<(usize, &'a DeviceSample)>,
+    /// The newest sample of each host, by rank.
+    pub hosts: Vec<(usize, Vec<(Usage, f32)>)>,
 }
 
 /// Returns the bounds of 19 histogram buckets: three per decade, over six decades above `from`, in seconds.
@@ -334,6 +340,7 @@ impl Metrics {
                 ["run"]
             ),
             devices: DeviceMetrics::new(&mut r),
+            hosts: HostMetrics::new(&mut r),
             server: ServerMetrics::new(&mut r),
             lifetimes: Lifetimes::default(),
             families: r,
@@ -496,6 +503,7 @@ impl Metrics {
         let bounds = run.clock_bounds.iter().take(most);
         self.clock_bound.set(id, bounds.map(|&(rank, bound)| (rank, seconds(bound))));
         self.devices.observe(id, &run.devices[..run.devices.len().min(most)]);
+        self.hosts.observe(id, &run.hosts[..run.hosts.len().min(most)]);
         if in_full {
             // Counters begin at 0. Otherwise `increase` would not see the first losses.
             for (rank, reason) in (0..ranks).flat_map(|rank| DropReason::ALL.map(|reason| (rank, reason))) {
@@ -561,7 +569,7 @@ impl Metrics {
     /// Returns the gauges of ranks.
     fn rank_gauges(&self) -> impl Iterator<Item = &RankGauge> {
         let own = [&self.lateness, &self.clock_bound, &self.rank_hung, &self.rank_reporting];
-        own.into_iter().chain(self.devices.gauges())
+        own.into_iter().chain(self.devices.gauges()).chain(self.hosts.gauges())
     }
 
     /// Returns all gauges except the state.

@@ -25,3 +25,4 @@ pub mod stacks;
 pub mod steps;
 pub mod stored_steps;
 mod task;
+pub mod usage;

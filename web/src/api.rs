@@ -8,7 +8,7 @@ use wire::request::RecordingRequest;
 use wire::views::captures::{Capture, TraceComparison};
 use wire::views::comparison::Comparison;
 use wire::views::scaling::Scaling;
-use wire::views::{ApiError, ModuleLayouts, RankBurst, RankDevice, RankStacks, Report, RunSummary};
+use wire::views::{ApiError, ModuleLayouts, RankBurst, RankDevice, RankStacks, Report, RunSummary, UsageNow};
 
 /// Fetches the waterfall of one step; of the newest if `step` is `None`.
 pub async fn waterfall(run: &str, step: Option<u64>) -> Result<Waterfall, String> {
@@ -120,6 +120,11 @@ pub async fn runs() -> Result<Vec<RunSummary>, String> {
 /// Fetches the newest sample of each rank's device.
 pub async fn devices(run: &str) -> Result<Vec<RankDevice>, String> {
     json(Request::get(&format!("/api/v1/runs/{run}/devices")).send().await).await
+}
+
+/// Fetches every measure of devices and hosts over the last minute.
+pub async fn usage(run: &str) -> Result<Vec<UsageNow>, String> {
+    json(Request::get(&format!("/api/v1/runs/{run}/usage")).send().await).await
 }
 
 /// Fetches the newest burst of each rank.

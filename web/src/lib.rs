@@ -14,6 +14,7 @@ mod dates;
 mod download;
 #[cfg(test)]
 mod fixture;
+mod heatmap;
 mod key_figure;
 mod keys;
 mod live;

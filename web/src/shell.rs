@@ -18,7 +18,6 @@ use crate::theme::Theme;
 use crate::views::buckets::Buckets;
 use crate::views::code::Code;
 use crate::views::compare::Compare;
-use crate::views::devices::Devices;
 use crate::views::health::Health;
 use crate::views::overview::Overview;
 use crate::views::plan::Planner;
@@ -26,6 +25,7 @@ use crate::views::ranks::Ranks;
 use crate::views::run::Run;
 use crate::views::runs::Runs;
 use crate::views::scaling::Scaling;
+use crate::views::utilization::Utilization;
 
 /// The whole dashboard.
 #[component]
@@ -69,7 +69,7 @@ fn Page() -> impl IntoView {
                     <Route path=path!("ranks") view=Ranks />
                     <Route path=path!("buckets") view=Buckets />
                     <Route path=path!("scaling") view=Scaling />
-                    <Route path=path!("devices") view=Devices />
+                    <Route path=path!("utilization") view=Utilization />
                     <Route path=path!("code") view=Code />
                     <Route path=path!("health") view=Health />
                 </ParentRoute>

@@ -3,7 +3,6 @@
 pub mod buckets;
 pub mod code;
 pub mod compare;
-pub mod devices;
 pub mod health;
 pub mod overview;
 pub mod plan;
@@ -11,3 +10,4 @@ pub mod ranks;
 pub mod run;
 pub mod runs;
 pub mod scaling;
+pub mod utilization;

@@ -13,6 +13,7 @@
 //! | 7 | [`Note::Stacks`], which a rank sends only when it is asked for them |
 //! | 8 | The span kinds of [`SpanKind::PAUSES`]. A batch without them is written as before |
 //! | 9 | More in [`Note::Layout`]. A layout without it is written as before |
+//! | 10 | More figures in [`Note::Host`], which every agent sends |
 
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +28,7 @@ use crate::layout::Layout;
 use crate::stacks::Stacks;
 
 /// The newest version that this crate writes and reads.
-pub const WIRE_VERSION: u16 = 9;
+pub const WIRE_VERSION: u16 = 10;
 
 /// The largest number of records in one batch. A drain interval of 100 ms yields far fewer (40 buckets * 3 steps/s *
 /// 0.1 s = 12). A long server outage is sent as many batches.
@@ -101,7 +102,9 @@ impl Batch {
             }
             Note::Burst(burst) if burst.covered().is_some() => 4,
             Note::Burst(_) => 3,
-            Note::Host(_) => 5,
+            Note::Host(sample) => {
+                sample.figures.keys().map(|figure| figure.wire_version()).max().unwrap_or(5)
+            }
             Note::Attributes(_) => 6,
             Note::Stacks(_) => 7,
         };

@@ -1,4 +1,5 @@
-//! Samples of a host: how much of its cores other processes use, and what keeps the rank's process from running.
+//! Samples of a host: how much of its cores other processes use, what keeps the rank's process from running, and what the
+//! process takes of memory, disk and network.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::MonoNanos;
 
-/// A figure of a [`HostSample`], in nanoseconds. A kernel or a container may not provide all of them.
+/// A figure of a [`HostSample`]. A kernel or a container may not provide all of them. The first ones are in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
@@ -26,12 +27,73 @@ pub enum HostFigure {
     Stolen = 5,
     /// The time in which the CPU limit of the process's cgroup kept its threads from running.
     Throttled = 6,
+    /// The time in which some task waited for a processor (PSI, `some`). This figure and the following ones need version
+    /// 10 of the wire format. The pressure is that of the process's cgroup if it is known there, else that of the host.
+    CpuPressure = 7,
+    /// The time in which some task waited for memory to be reclaimed or read back (PSI, `some`).
+    MemoryPressure = 8,
+    /// The time in which some task waited for a disk (PSI, `some`).
+    IoPressure = 9,
+    /// How often a thread of the process gave up its core because it had to wait, as a count over the interval.
+    VoluntarySwitches = 10,
+    /// How often a core was taken from a thread of the process, as a count over the interval.
+    InvoluntarySwitches = 11,
+    /// The page faults of the process that needed no disk, as a count over the interval.
+    MinorFaults = 12,
+    /// The page faults of the process that read from a disk, as a count over the interval.
+    MajorFaults = 13,
+    /// The bytes that the process and its ended children caused to be read from disks in the interval.
+    DiskReadBytes = 14,
+    /// The bytes that the process and its ended children caused to be written to disks in the interval.
+    DiskWrittenBytes = 15,
+    /// The bytes sent in the interval over all network interfaces but the loopback, by all processes of the network namespace.
+    /// RDMA bypasses these counters.
+    NetworkSentBytes = 16,
+    /// The bytes received in the interval, counted in the same way.
+    NetworkReceivedBytes = 17,
+    /// The memory of the process that is in RAM at the end of the interval, in bytes.
+    ResidentBytes = 18,
+    /// The memory that the process could still get at the end of the interval, in bytes: what the host has available, or
+    /// what the memory limit of its cgroup leaves, whichever is less.
+    MemoryAvailableBytes = 19,
+    /// The memory of the host, or the memory limit of the process's cgroup if that is less, in bytes.
+    MemoryTotalBytes = 20,
 }
 
 impl HostFigure {
     /// All figures, in the order of their codes.
-    pub const ALL: [Self; 7] =
+    pub const ALL: [Self; 21] = [
+        Self::Interval,
+        Self::Capacity,
+        Self::Ran,
+        Self::Waited,
+        Self::Busy,
+        Self::Stolen,
+        Self::Throttled,
+        Self::CpuPressure,
+        Self::MemoryPressure,
+        Self::IoPressure,
+        Self::VoluntarySwitches,
+        Self::InvoluntarySwitches,
+        Self::MinorFaults,
+        Self::MajorFaults,
+        Self::DiskReadBytes,
+        Self::DiskWrittenBytes,
+        Self::NetworkSentBytes,
+        Self::NetworkReceivedBytes,
+        Self::ResidentBytes,
+        Self::MemoryAvailableBytes,
+        Self::MemoryTotalBytes,
+    ];
+    /// How the time of the process's cores was spent, in nanoseconds, in the order of their codes.
+    pub const OF_CORES: [Self; 7] =
         [Self::Interval, Self::Capacity, Self::Ran, Self::Waited, Self::Busy, Self::Stolen, Self::Throttled];
+
+    /// Returns the first version of the wire format that has the figure.
+    #[must_use]
+    pub fn wire_version(self) -> u16 {
+        if Self::OF_CORES.contains(&self) { 5 } else { 10 }
+    }
 }
 
 /// A sample of the host from one rank's process. It covers an interval of about a second.
@@ -46,7 +108,7 @@ pub struct HostSample {
 }
 
 impl HostSample {
-    /// Returns one figure in nanoseconds; `None` if it is unknown.
+    /// Returns one figure; `None` if it is unknown.
     #[must_use]
     pub fn get(&self, figure: HostFigure) -> Option<u64> {
         self.figures.get(&figure).copied()

@@ -19,4 +19,5 @@ pub mod layout;
 pub mod live;
 pub mod request;
 pub mod stacks;
+pub mod usage;
 pub mod views;

@@ -15,6 +15,7 @@ use super::App;
 use super::answer::{aside, binary};
 use super::api::find;
 use super::error::Failure;
+use super::usage::usage_of;
 use crate::state::command::Command;
 use crate::state::detail::{self, Asked, AskedRanks};
 use crate::state::snapshot::columns;
@@ -51,7 +52,8 @@ pub async fn steps(
 /// The content of a heatmap.
 #[derive(Debug, Deserialize, IntoParams)]
 pub struct HeatmapQuery {
-    /// `lateness` (the default), `rank-step-time`, or a part of the ledger such as `exposed-wait`.
+    /// `lateness` (the default), `rank-step-time`, a part of the ledger such as `exposed-wait`, or a measure of devices and hosts
+    /// such as `sm-activity` or `processor-use`.
     measure: Option<String>,
     /// The value of a cell that covers several steps or ranks: `max` (the default, which keeps a single slow step
     /// visible), `mean` or `median`.
@@ -119,7 +121,11 @@ pub async fn heatmap(
     // Open ends are replaced by those of the retained steps. Otherwise a tile would extend to the largest step number.
     let ends = (kept.first().map_or(0, |step| step.step.0), kept.last().map_or(0, |step| step.step.0));
     asked.steps = (query.from.unwrap_or(ends.0), query.to.map_or(ends.1, |to| to.min(ends.1)));
-    aside(move || detail::tile(&kept, &asked).encode()).await.map(binary)
+    let usage = match asked.measure {
+        Measure::Usage(usage) => usage_of(&app, &run, usage).await?,
+        _ => Vec::new(),
+    };
+    aside(move || detail::tile(&kept, &asked, &usage).encode()).await.map(binary)
 }
 
 /// The largest number of listed ranks.
@@ -138,7 +144,7 @@ fn ranks_in(listed: &str) -> Result<Vec<u32>, Failure> {
 }
 
 fn measures() -> String {
-    let keys = Measure::ALL.map(Measure::key);
+    let keys: Vec<String> = Measure::all().map(Measure::key).collect();
     format!("use one of {}", keys.join(", "))
 }
 

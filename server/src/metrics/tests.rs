@@ -142,7 +142,7 @@ fn every_family_of_a_run_is_removed_with_the_run() {
 #[test]
 fn the_documentation_lists_every_metric() {
     let document = include_str!("../../../docs/metrics.md");
-    let groups = ["paceline_device_", "paceline_server_"];
+    let groups = ["paceline_device_", "paceline_host_", "paceline_server_"];
     let is_listed = |name: &str| {
         let is_in_group = |group: &str| name.starts_with(group) && document.contains(&format!("`{group}*`"));
         document.contains(&format!("`{name}`")) || groups.into_iter().any(is_in_group)

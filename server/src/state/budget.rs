@@ -63,6 +63,11 @@ pub const ANALYSED_STEPS: usize = 20_000;
 /// samples x 48 bytes + 68 spans of host history x 48 bytes) = 180 MB. A batch that would exceed it is refused.
 pub const RANK_BYTES: usize = 256 << 20;
 
+/// The largest size of a run's samples of devices and hosts over time, in bytes. 1,024 ranks x 28 measures x (3,600 seconds + 2,880
+/// means) x about 2 bytes = 370 MB. Each rank has an equal share. In a larger run, samples are averaged before they are an
+/// hour old.
+pub const USAGE_BYTES: usize = 512 << 20;
+
 /// The largest number of records of one rank in one step that are analyzed. Tensor parallelism of 100 layers over 32
 /// micro-batches has 4 x 100 x 32 = 12,800 collectives. Records beyond it are counted as late.
 pub const RANK_STEP_RECORDS: usize = 16_384;
@@ -81,7 +86,7 @@ pub const PROBES: usize = 1 << 20;
 pub const CLOCK_PROBES: usize = 4_096;
 
 /// The largest size of all runs in memory together, in bytes. A run of 1,024 ranks takes at most 360 (analyzed) + 128
-/// (stored records) + 20 (open) MB. Beyond this size ended runs leave memory first, least recently used first. Then the
+/// (stored records) + 20 (open) + 370 (devices and hosts over time) MB. Beyond this size ended runs leave memory first, least recently used first. Then the
 /// largest run drops the older half of what it holds.
 pub const ALL_BYTES: usize = 2 << 30;
 

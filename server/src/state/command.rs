@@ -9,8 +9,9 @@ use wire::clock::ServerNanos;
 use wire::ids::{Rank, RunId, Step};
 use wire::request::{RecordingRequest, Requests, TraceRequest};
 use wire::stacks::Stacks;
-use wire::views::ModuleLayouts;
+use wire::usage::Usage;
 use wire::views::captures::TraceComparison;
+use wire::views::{ModuleLayouts, UsageNow};
 
 use super::devices::Devices;
 use super::not_shown::NotShown;
@@ -19,6 +20,7 @@ use super::refusal::ApplyError;
 use super::run::ReportWork;
 use super::snapshot::RunSnapshot;
 use super::steps::Placed;
+use super::usage::MeasureHistory;
 
 /// A command for the hub.
 pub enum Command {
@@ -96,6 +98,22 @@ pub enum Command {
         run: RunId,
         /// The devices; empty if there is no such run, or if none of its ranks has reported a device.
         reply: oneshot::Sender<Devices>,
+    },
+    /// Get one measure of the ranks' devices or hosts over time.
+    Usage {
+        /// The run.
+        run: RunId,
+        /// The measure.
+        usage: Usage,
+        /// The measure of each rank; empty if there is no such run.
+        reply: oneshot::Sender<Vec<MeasureHistory>>,
+    },
+    /// Get the last minute of the ranks' devices and hosts, summarized by measure.
+    UsageNow {
+        /// The run.
+        run: RunId,
+        /// The summary of each measure that some rank reports; empty if there is no such run.
+        reply: oneshot::Sender<Vec<UsageNow>>,
     },
     /// Ask ranks for a burst.
     AskForBurst {
@@ -179,6 +197,8 @@ impl Command {
             | Self::Steps { run, .. }
             | Self::ReportBetween { run, .. }
             | Self::Devices { run, .. }
+            | Self::Usage { run, .. }
+            | Self::UsageNow { run, .. }
             | Self::AskForBurst { run, .. }
             | Self::AskForStacks { run, .. }
             | Self::AskForTrace { run, .. }

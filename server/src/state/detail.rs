@@ -10,6 +10,8 @@ use analysis::step::{RankAnalysis, StepAnalysis};
 use wire::live::tile::{MAX_CELLS, Measure, Reduce, Tile};
 use wire::live::{FLAG_MISSING, FLAG_SHADOW, Part, StepRanks};
 
+use super::usage::{MeasureHistory, Values};
+
 /// The request for a tile.
 #[derive(Clone, Debug)]
 pub struct Asked {
@@ -81,26 +83,29 @@ impl Axis {
     }
 }
 
-/// Computes the requested tile from `steps`.
+/// Computes the requested tile from `steps`. If the figure is of devices or hosts, `usage` has it for each rank.
 #[must_use]
-pub fn tile(steps: &[Arc<StepAnalysis>], asked: &Asked) -> Tile {
+pub fn tile(steps: &[Arc<StepAnalysis>], asked: &Asked, usage: &[MeasureHistory]) -> Tile {
     let rows = asked.ranks.axis(asked.rows);
     let most = u64::from(asked.columns).min((MAX_CELLS / rows.cells) as u64);
     let columns = Axis::fit(asked.steps.0, asked.steps.1.max(asked.steps.0), most);
     let world = steps.iter().map(|step| step.ranks.len()).max().unwrap_or(0);
     let row_of = asked.ranks.rows(rows, world);
+    let usage = UsageInSteps::new(usage, &row_of);
     let mut cells = Cells::new(asked.reduce, columns.cells * rows.cells);
     let is_asked = |step: &StepAnalysis| {
         (asked.steps.0..=asked.steps.1).contains(&step.step.0) && is_known(asked.measure, step)
     };
     for step in steps.iter().filter(|step| is_asked(step)) {
         let begin = columns.cell(step.step.0) * rows.cells;
-        for (rank, analysis) in step.present() {
-            let Some(row) = row_of[rank] else { continue };
-            let value = value(asked.measure, analysis);
-            if !value.is_nan() {
+        let mut add = |rank: usize, value: f32| {
+            if let (Some(row), false) = (row_of[rank], value.is_nan()) {
                 cells.add(begin + row, value);
             }
+        };
+        match asked.measure {
+            Measure::Usage(_) => usage.of(step).for_each(|(rank, value)| add(rank, value)),
+            measure => step.present().for_each(|(rank, analysis)| add(rank, value(measure, analysis))),
         }
     }
     Tile {
@@ -110,6 +115,22 @@ pub fn tile(steps: &[Arc<StepAnalysis>], asked: &Asked) -> Tile {
         per_row: fitting(rows.per_cell),
         rows: rows.cells as u32,
         values: cells.values(),
+    }
+}
+
+/// A measure of the asked ranks over time, by rank.
+struct UsageInSteps(Vec<(usize, Values)>);
+
+impl UsageInSteps {
+    fn new(usage: &[MeasureHistory], row_of: &[Option<usize>]) -> Self {
+        let asked = usage.iter().zip(row_of).enumerate().filter(|(_, (_, row))| row.is_some());
+        Self(asked.map(|(rank, (history, _))| (rank, history.values())).collect())
+    }
+
+    /// Returns the value of each rank in a step; none if no clock places the step.
+    fn of(&self, step: &StepAnalysis) -> impl Iterator<Item = (usize, f32)> {
+        let window = step.window;
+        self.0.iter().filter_map(move |(rank, values)| Some((*rank, values.within(window?))))
     }
 }
 
@@ -166,7 +187,7 @@ fn fitting(per_cell: u64) -> u32 {
 /// Returns true if the figure is known for every rank of the step.
 fn is_known(measure: Measure, step: &StepAnalysis) -> bool {
     match measure {
-        Measure::StepTime => true,
+        Measure::StepTime | Measure::Usage(_) => true,
         Measure::Part(Part::Input | Part::H2d) => !step.shadow,
         _ => step.is_observed_in_full(),
     }
@@ -182,6 +203,8 @@ fn value(measure: Measure, rank: &RankAnalysis) -> f32 {
             rank.step_nanos.saturating_sub(communication) as f32
         }
         Measure::Part(part) => rank.part(part) as f32,
+        // Not a figure of a step.
+        Measure::Usage(_) => f32::NAN,
     }
 }
 
@@ -248,7 +271,7 @@ mod tests {
     #[test]
     fn each_rank_and_step_has_its_own_cell_where_there_is_room() {
         let steps = [step(4, &[1, 2, 3]), step(6, &[7, 0, 9])];
-        let tile = tile(&steps, &asked((4, 6), 10, 10));
+        let tile = tile(&steps, &asked((4, 6), 10, 10), &[]);
         assert_eq!((tile.step, tile.per_column, tile.per_row, tile.rows), (4, 1, 1, 3));
         assert_eq!(format!("{:?}", tile.values), "[1.0, 2.0, 3.0, NaN, NaN, NaN, 7.0, NaN, 9.0]");
         assert!(tile.is_consistent());
@@ -258,7 +281,7 @@ mod tests {
     fn of_a_step_that_was_not_observed_only_the_length_is_known() {
         let shadow = StepAnalysis { shadow: true, ..StepAnalysis::clone(&step(1, &[5])) };
         let steps = [step(0, &[4]), Arc::new(shadow)];
-        let values = |measure| tile(&steps, &Asked { measure, ..asked((0, 1), 10, 1) }).values;
+        let values = |measure| tile(&steps, &Asked { measure, ..asked((0, 1), 10, 1) }, &[]).values;
         assert_eq!(values(Measure::StepTime), [4.0, 5.0]);
         assert_eq!(format!("{:?}", values(Measure::Part(Part::Input))), "[4.0, NaN]");
         let row = ranks(&steps[1]);
@@ -269,14 +292,14 @@ mod tests {
     fn cells_show_their_largest_value_or_their_mean() {
         let steps: Vec<_> = (0..64).map(|n| step(n, &[4, if n == 37 { 900 } else { 2 }, 6])).collect();
         for (columns, rows) in [(1, 1), (3, 2), (64, 3), (7, 1)] {
-            let tile = tile(&steps, &asked((0, 63), columns, rows));
+            let tile = tile(&steps, &asked((0, 63), columns, rows), &[]);
             assert!(tile.columns() <= columns as usize && tile.rows <= rows);
             assert_eq!(tile.values.iter().copied().fold(0.0, f32::max), 900.0);
         }
-        let mean = tile(&steps[..2], &Asked { reduce: Reduce::Mean, ..asked((0, 1), 1, 1) });
+        let mean = tile(&steps[..2], &Asked { reduce: Reduce::Mean, ..asked((0, 1), 1, 1) }, &[]);
         assert_eq!(mean.values, [4.0]);
         let odd = [step(0, &[5, 900, 6])];
-        let median = tile(&odd, &Asked { reduce: Reduce::Median, ..asked((0, 0), 1, 1) });
+        let median = tile(&odd, &Asked { reduce: Reduce::Median, ..asked((0, 0), 1, 1) }, &[]);
         assert_eq!(median.values, [6.0], "one slow rank does not move the median");
     }
 
@@ -284,14 +307,14 @@ mod tests {
     fn listed_ranks_are_rows_in_the_order_of_the_list() {
         let steps = [step(0, &[1, 2, 3]), step(1, &[4, 5, 6])];
         let ranks = AskedRanks::Listed(vec![2, 0]);
-        let tile = tile(&steps, &Asked { ranks, ..asked((0, 1), 2, 8) });
+        let tile = tile(&steps, &Asked { ranks, ..asked((0, 1), 2, 8) }, &[]);
         assert_eq!((tile.rows, tile.per_row, tile.values), (2, 1, vec![3.0, 1.0, 6.0, 4.0]));
     }
 
     #[test]
     fn tiles_begin_at_multiples_of_their_cell_size() {
         let steps: Vec<_> = (10..30).map(|n| step(n, &[n, n, n])).collect();
-        let tile = tile(&steps, &asked((13, 29), 5, 8));
+        let tile = tile(&steps, &asked((13, 29), 5, 8), &[]);
         assert_eq!((tile.step, tile.per_column, tile.columns()), (12, 4, 5));
         assert_eq!(tile.values[0], 15.0, "steps 13 to 15: step 12 was not requested");
     }

@@ -21,6 +21,7 @@ use super::lives::Lives;
 use super::ranks::Ranks;
 use super::stacks::{RankStacks, Wanted};
 use super::steps::{Done, Steps, Work};
+use super::usage::RankUsage;
 
 mod attributes;
 mod bursts;
@@ -32,6 +33,7 @@ mod reports;
 mod requests;
 mod stacks;
 mod steps;
+mod usage;
 mod values;
 
 pub use reports::ReportWork;
@@ -70,6 +72,8 @@ struct RankState {
     trace_asked: Option<TraceRequest>,
     /// The host history, shared with reports, which are made on another thread.
     host: Arc<HostHistory>,
+    /// How the device and the host were used over time, in all incarnations.
+    usage: RankUsage,
 }
 
 impl RankState {
@@ -101,6 +105,7 @@ pub struct Run {
     id: RunId,
     ranks: Ranks<RankState>,
     rank_bytes: usize,
+    usage_bytes: usize,
     clocks: Clocks,
     first_seen: ServerNanos,
     last_seen: ServerNanos,
@@ -137,6 +142,7 @@ impl Run {
             incoming: Incoming::new(world_size as usize),
             ranks: Ranks::new(world_size),
             rank_bytes: 0,
+            usage_bytes: 0,
             clocks: Clocks::default(),
             first_seen: now,
             last_seen: now,
@@ -199,7 +205,12 @@ impl Run {
     /// Returns the approximate size of the run, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        size_of::<Self>() + self.rank_bytes + self.clocks.bytes() + self.incoming.bytes() + self.steps.bytes()
+        size_of::<Self>()
+            + self.rank_bytes
+            + self.usage_bytes
+            + self.clocks.bytes()
+            + self.incoming.bytes()
+            + self.steps.bytes()
     }
 
     /// Drops the older half of the run's steps from memory.

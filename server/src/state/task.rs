@@ -246,6 +246,12 @@ impl Task {
             Command::Devices { reply, .. } => {
                 let _gone = reply.send(run.map(|run| Devices::new(run.devices(), now)).unwrap_or_default());
             }
+            Command::Usage { usage, reply, .. } => {
+                let _gone = reply.send(run.map(|run| run.usage(usage)).unwrap_or_default());
+            }
+            Command::UsageNow { reply, .. } => {
+                let _gone = reply.send(run.map(Run::usage_now).unwrap_or_default());
+            }
             Command::AskForBurst { run: id, rank, millis, reply } => {
                 let request = RecordingRequest::at(now, millis);
                 let held = self.runs.held.get_mut(&id);

@@ -291,6 +291,14 @@ pub fn get_json(url: &str) -> anyhow::Result<Value> {
     Ok(serde_json::from_str(&text)?)
 }
 
+/// Sends a GET request and returns the body of the answer.
+///
+/// # Errors
+/// Returns an error if the server does not answer, or with an error.
+pub fn get_bytes(url: &str) -> anyhow::Result<Vec<u8>> {
+    Ok(ureq::get(url).call()?.body_mut().read_to_vec()?)
+}
+
 /// Calls `answer` repeatedly until it returns a value.
 ///
 /// # Errors

@@ -1,13 +1,14 @@
-//! Tests of device samples: as evidence, over the API, in Prometheus, and on the dashboard.
+//! Tests of samples of devices: as evidence, over the API, over time, in Prometheus, and on the dashboard.
 
 use anyhow::{Context as _, ensure};
 use testkit::browser::Browser;
 use testkit::devices::{self, Heartbeats};
 use testkit::feed::Feed;
-use testkit::programs::{Server, get_json, wait_until};
+use testkit::programs::{Server, get_bytes, get_json, wait_until};
 use testkit::simulator::{FaultKind, Plan, Simulation};
 use wire::batch::Note;
 use wire::device::{DeviceFigure, throttle};
+use wire::live::tile::Tile;
 use wire::views::{Cause, Culprit};
 
 const SLOW: usize = 2;
@@ -145,7 +146,7 @@ fn the_page_shows_devices_and_requests_bursts() -> anyhow::Result<()> {
     let mut beats = Heartbeats::after(&simulation);
     let mut feed = Feed::new(simulation);
     feed.send_all_but(1, &server.address)?;
-    browser.open(&format!("{}/runs/{}/devices", server.address, feed.run))?;
+    browser.open(&format!("{}/runs/{}/utilization", server.address, feed.run))?;
     browser.run("window.mark = true")?;
     let told = shows(&browser, "devices", "a GPU at 0000:03:00.0")?;
     ensure!(
@@ -182,12 +183,76 @@ fn the_page_shows_devices_and_requests_bursts() -> anyhow::Result<()> {
 }
 
 #[test]
-fn without_reported_devices_the_page_refers_to_the_doctor() -> anyhow::Result<()> {
+fn without_samples_the_page_refers_to_the_doctor() -> anyhow::Result<()> {
     let Some(browser) = Browser::start()? else { return Ok(()) };
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
     let mut feed = Feed::new(Simulation::run(&Plan::small(5)));
     feed.send_all_but(0, &server.address)?;
-    browser.open(&format!("{}/runs/{}/devices", server.address, feed.run))?;
-    shows(&browser, "no-devices", "No rank has reported a device[^]*paceline doctor").map(drop)
+    browser.open(&format!("{}/runs/{}/utilization", server.address, feed.run))?;
+    shows(&browser, "no-usage", "No rank has reported[^]*paceline doctor").map(drop)
+}
+
+/// Fetches a measure of devices or hosts over the steps, rank by rank.
+fn tile(server: &Server, run: &str, measure: &str) -> anyhow::Result<Tile> {
+    let url = format!("{}/api/v1/runs/{run}/heatmap?measure={measure}&reduce=mean", server.address);
+    Ok(Tile::decode(&get_bytes(&url)?)?)
+}
+
+#[test]
+fn measures_over_steps_are_as_drawn_also_after_a_restart_of_the_server() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let server = Server::start(data.path())?;
+    let mut feed = Feed::new(simulated(1, throttle::THERMAL, 1_350));
+    let run = feed.run.clone();
+    feed.send_all_but(0, &server.address)?;
+    let is_as_drawn = |server: &Server| -> anyhow::Result<()> {
+        let clocks = wait_until("all steps", || {
+            tile(server, &run, "sm-clock").ok().filter(|tile| tile.rows == 4 && tile.columns() > 20)
+        })?;
+        let known = clocks.values.iter().filter(|value| !value.is_nan()).count();
+        ensure!(known * 10 > clocks.values.len() * 9, "{known} of {} cells are known", clocks.values.len());
+        for (at, &clock) in clocks.values.iter().enumerate().filter(|(_, clock)| !clock.is_nan()) {
+            let drawn = if at % 4 == SLOW { 1.35e9 } else { 1.98e9 };
+            ensure!(clock == drawn, "rank {}, column {}: {clock}", at % 4, at / 4);
+        }
+        let throttled = tile(server, &run, "device-throttled")?;
+        let ranks = throttled.values.chunks(4).filter(|ranks| ranks.iter().all(|value| !value.is_nan()));
+        ensure!(ranks.clone().count() > 0 && ranks.into_iter().all(|ranks| ranks == [0.0, 0.0, 1.0, 0.0]));
+        Ok(())
+    };
+    is_as_drawn(&server)?;
+    server.kill()?;
+    is_as_drawn(&Server::start(data.path())?)
+}
+
+#[test]
+fn the_page_answers_whether_devices_are_busy_and_shows_measures_over_steps() -> anyhow::Result<()> {
+    let Some(browser) = Browser::start()? else { return Ok(()) };
+    let data = tempfile::tempdir()?;
+    let server = Server::start(data.path())?;
+    let mut feed = Feed::new(simulated(4, throttle::THERMAL, 1_350));
+    feed.send_all_but(1, &server.address)?;
+    browser.open(&format!("{}/runs/{}/utilization", server.address, feed.run))?;
+    shows(&browser, "usage-answer", "the devices ran kernels for 97.0 % of the time[^]*compute")?;
+    shows(&browser, "strip-sm-clock", "median 1,980 MHz, from 1,350 MHz .rank 2. to 1,980 MHz")?;
+    shows(&browser, "strip-device-busy", "97.0 % on all ranks")?;
+    // The row of the slow rank is darker than the others.
+    let rows = "const canvas = document.querySelector('[data-testid=strip-sm-clock] canvas.raster');
+        const {width, height} = canvas;
+        const row = (rank) => [...canvas.getContext('2d').getImageData(width / 2, (rank + 0.5) * height / 4, 1, 1).data];
+        return [0, 1, 2, 3].map((rank) => row(rank)[0])";
+    let reds = wait_until("the strip", || {
+        let reds = browser.run(rows).ok()?;
+        let reds: Vec<u64> = reds.as_array()?.iter().filter_map(serde_json::Value::as_u64).collect();
+        (reds.len() == 4 && reds[SLOW] < reds[0]).then_some(reds)
+    })?;
+    ensure!(reds[0] == reds[1] && reds[0] == reds[3], "{reds:?}");
+    // A click selects the rank and the step, for all views.
+    browser.click("[data-testid=strip-sm-clock] [data-testid=strip]")?;
+    browser.wait(
+        "the selection",
+        "return /rank=[0-3]/.test(location.search) && /step=/.test(location.search)",
+    )?;
+    Ok(())
 }

@@ -134,7 +134,7 @@ const VIEWS: [(&str, &str, &str); 6] = [
     ("/ranks", "level|scale", "."),
     ("/buckets", "waterfall-facts", "ranks"),
     ("/scaling", "scaling-runs", "simulated"),
-    ("/devices", "bursts", "60.0 %"),
+    ("/utilization", "bursts", "60.0 %"),
     ("/health", "health", "Clock bound"),
 ];
 
@@ -299,7 +299,7 @@ fn every_view_has_a_key_and_the_focus_is_visible() -> anyhow::Result<()> {
         ("2", "/ranks"),
         ("3", "/buckets"),
         ("4", "/scaling"),
-        ("5", "/devices"),
+        ("5", "/utilization"),
         ("6", "/code"),
         ("7", "/health"),
         ("1", "-240"),

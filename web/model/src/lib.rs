@@ -7,7 +7,7 @@
 //! * [`commands`] finds what a user types, [`news`] says what changed, and [`trust`] what limits a report.
 //! * [`ranks`] orders ranks and says what differs between them, and [`pins`] keeps the pinned ones.
 //! * [`periods`] decides which steps count as now, and which as the healthy period.
-//! * [`devices`] says how the devices are, [`scaling`] how a job scales, and [`plan`] how long a training takes.
+//! * [`utilization`] says how devices and hosts are used, [`scaling`] how a job scales, and [`plan`] how long a training takes.
 //! * [`verdict`] has short texts for verdicts, and [`terms`] the definitions of terms.
 //! * [`runs`] has the list of runs, and [`buckets`] the waterfall of a step.
 
@@ -16,7 +16,6 @@ pub mod bands;
 pub mod brush;
 pub mod buckets;
 pub mod commands;
-pub mod devices;
 pub mod filter;
 pub mod flame;
 pub mod news;
@@ -31,4 +30,5 @@ pub mod scaling;
 pub mod sort;
 pub mod terms;
 pub mod trust;
+pub mod utilization;
 pub mod verdict;

@@ -11,8 +11,8 @@ pub enum Tab {
     Buckets,
     /// Efficiency against world size.
     Scaling,
-    /// Samples and bursts of the ranks' devices.
-    Devices,
+    /// How the ranks' devices and hosts are used.
+    Utilization,
     /// The lines of code in which ranks spend their time.
     Code,
     /// The trustworthiness of the figures.
@@ -21,8 +21,15 @@ pub enum Tab {
 
 impl Tab {
     /// All tabs, left to right.
-    pub const ALL: [Self; 7] =
-        [Self::Overview, Self::Ranks, Self::Buckets, Self::Scaling, Self::Devices, Self::Code, Self::Health];
+    pub const ALL: [Self; 7] = [
+        Self::Overview,
+        Self::Ranks,
+        Self::Buckets,
+        Self::Scaling,
+        Self::Utilization,
+        Self::Code,
+        Self::Health,
+    ];
 
     /// Returns the label.
     pub fn name(self) -> &'static str {
@@ -31,7 +38,7 @@ impl Tab {
             Self::Ranks => "Ranks",
             Self::Buckets => "Buckets",
             Self::Scaling => "Scaling",
-            Self::Devices => "Devices",
+            Self::Utilization => "Utilization",
             Self::Code => "Code",
             Self::Health => "Health",
         }

@@ -2,11 +2,9 @@
 
 mod detail;
 mod differences;
-mod heatmap;
 mod ledger;
 mod lines;
 mod list;
-mod selected_row;
 
 use std::sync::Arc;
 
@@ -15,31 +13,27 @@ use model::pins;
 use model::ranks::{self, Order};
 use model::verdict;
 use units::decimal;
-use viz::measure;
 use wire::live::StepRanks;
 use wire::live::tile::{Measure, Reduce};
 use wire::views::{RankDevice, Report};
 
 use self::detail::{RankDetail, StepTable};
 use self::differences::Differences;
-use self::heatmap::Heatmap;
 use self::ledger::LedgerTable;
 use self::lines::Lines;
 use self::list::RankList;
 use crate::api;
-use crate::canvas::Margins;
 use crate::download;
+use crate::heatmap::{self, Heatmap};
 use crate::keys;
 use crate::live::Live;
 use crate::periods::since_fault;
+use crate::plot::Stretch;
 use crate::range::Range;
 use crate::route::{Address, RunId};
 use crate::theme::Theme;
 use crate::tiles::Tiles;
 use crate::with_steps::WithSteps;
-
-/// The room around the heatmap, as wide as that of the lines above it, so that steps are below each other.
-const MARGINS: Margins = Margins { left: 64.0, right: 16.0, top: 4.0, bottom: 24.0 };
 
 /// The time after which the devices are asked for again, in milliseconds.
 const DEVICES_MILLIS: u64 = 5_000;
@@ -47,29 +41,20 @@ const DEVICES_MILLIS: u64 = 5_000;
 /// The selection of the view, from the address.
 #[derive(Clone, Copy)]
 pub struct RanksSelection {
-    address: Address,
-    /// The measure: the chosen one, or the one that shows the cause of the worst verdict.
-    pub measure: Memo<Measure>,
+    /// The cells of the heatmap. Its measure is the chosen one, or the one that shows the cause of the worst verdict.
+    pub cells: heatmap::Selection,
     /// The chosen order of the rows of the heatmap, or the usual one.
     pub arrangement: Memo<Order>,
-    /// The rank of each row of the heatmap; `None` if row n is rank n.
-    pub order: Memo<Option<Arc<Vec<u32>>>>,
     /// The ranks that are kept for comparison.
     pub pinned: Memo<Vec<u32>>,
-    /// The reduction.
-    pub reduce: Signal<Reduce>,
-    /// The selected step.
-    pub step: Memo<Option<u64>>,
     /// The rank that the worst verdict names first.
     pub culprit: Memo<Option<u32>>,
-    /// The selected rank.
-    pub rank: Memo<Option<u32>>,
     /// All ranks of the selected step, or of the newest one, or the reason why they are missing.
     pub ranks: LocalResource<Option<Result<Arc<StepRanks>, String>>>,
     /// The report over the steps since the worst fault began, or over all shown steps. Means over healthy steps as well
     /// would hide half of the fault.
     pub report: Signal<Option<Arc<Report>>>,
-    /// The devices of the ranks; empty without devices. The Devices view says why.
+    /// The devices of the ranks; empty without devices. The Utilization view says why.
     pub devices: Signal<Vec<RankDevice>>,
 }
 
@@ -95,57 +80,38 @@ impl RanksSelection {
             ranks::listed(arrangement.get(), &ranks::costs(&run.report, measure.get())).map(Arc::new)
         });
         let pinned = Memo::new(move |_| pins::read(&address.param("pin").unwrap_or_default()));
-        let step = Memo::new(move |_| address.number("step"));
         let culprit = Memo::new(move |_| live.run.with(|run| culprit(&run.as_ref()?.report)));
+        let cells = heatmap::Selection::new(address, measure.into(), order, culprit, Reduce::Max);
         Self {
-            address,
-            measure,
+            cells,
             arrangement,
-            order,
             pinned,
-            reduce: Signal::derive(move || {
-                address.param("pool").and_then(|name| Reduce::from_name(&name)).unwrap_or(Reduce::Max)
-            }),
-            step,
             culprit,
-            rank: Memo::new(move |_| match address.param("rank").as_deref() {
-                None => culprit.get(),
-                // `none` if the user has cleared the selection.
-                Some(rank) => rank.parse().ok(),
-            }),
-            ranks: step_ranks(step, live, range, run),
+            ranks: step_ranks(cells.step, live, range, run),
             report: since_fault(),
             devices: devices(live, run),
         }
     }
 
-    /// Selects a cell, or clears the selection.
-    pub fn select(&self, cell: Option<(u64, u32)>) {
-        self.address.set([
-            ("step", cell.map(|(step, _)| step.to_string())),
-            ("rank", Some(cell.map_or_else(|| "none".to_owned(), |(_, rank)| rank.to_string()))),
-        ]);
-    }
-
     /// Selects a rank in the selected step, or in the newest one.
     pub fn select_rank(&self, rank: u32) {
-        self.address.set([("rank", Some(rank.to_string()))]);
+        self.cells.address.set([("rank", Some(rank.to_string()))]);
     }
 
     /// Pins a rank, or releases it.
     pub fn toggle_pin(&self, rank: u32) {
-        self.address.set([("pin", pins::write(&pins::toggled(self.pinned.get_untracked(), rank)))]);
+        self.cells.address.set([("pin", pins::write(&pins::toggled(self.pinned.get_untracked(), rank)))]);
     }
 
     /// Returns true if the user has chosen a rank to compare. The culprit is compared without that.
     pub fn is_chosen(&self) -> bool {
-        self.address.number("rank").is_some() || self.pinned.with(|pinned| !pinned.is_empty())
+        self.cells.address.number("rank").is_some() || self.pinned.with(|pinned| !pinned.is_empty())
     }
 
     /// Returns the ranks that are compared with the others: the pinned ones and the selected one.
     pub fn compared(&self) -> Vec<u32> {
         let mut ranks = self.pinned.get();
-        ranks.extend(self.rank.get().filter(|rank| !ranks.contains(rank)));
+        ranks.extend(self.cells.rank.get().filter(|rank| !ranks.contains(rank)));
         ranks
     }
 }
@@ -204,6 +170,9 @@ fn step_ranks(
 /// cannot be followed.
 const STEADY_MILLIS: u64 = 10_000;
 
+/// The least and the largest height of the heatmap.
+const HEIGHT_PIXELS: (f64, f64) = (320.0, 640.0);
+
 /// The number of ranks below which every rank has a line.
 const FEW: usize = 8;
 
@@ -215,13 +184,13 @@ pub fn Ranks() -> impl IntoView {
     let selection = RanksSelection::new(address, live, range, run);
     keys::global(move |key| match key {
         "Escape" => {
-            selection.select(None);
+            selection.cells.select(None);
             true
         }
         _ => range.key(key),
     });
     // A link to a step shows that step once it has arrived.
-    let wanted = StoredValue::new(selection.step.get_untracked());
+    let wanted = StoredValue::new(selection.cells.step.get_untracked());
     Effect::new(move |_| {
         live.drawn.track();
         let Some(step) = wanted.get_value() else { return };
@@ -231,10 +200,15 @@ pub fn Ranks() -> impl IntoView {
         }
     });
     let tiles = Tiles::new(run);
-    let ends = scale(live, range, tiles, selection.measure);
+    let ends = heatmap::scale(tiles, selection.cells.measure);
     let few = Memo::new(move |_| {
         live.drawn.track();
         (1..FEW).contains(&live.steps.with_value(|steps| steps.ranks))
+    });
+    // Few ranks have lines above the heatmap, which is then a strip.
+    let stretch = expect_context::<Stretch>();
+    let heights = Signal::derive(move || {
+        (if few.get() { 0.0 } else { HEIGHT_PIXELS.0 }, HEIGHT_PIXELS.1 * stretch.get())
     });
     let content = move || {
         view! {
@@ -242,7 +216,7 @@ pub fn Ranks() -> impl IntoView {
                 <section class="panel grow" aria-label="Ranks over steps">
                     <Controls selection=selection tiles=tiles ends=ends />
                     <Show when=move || few.get()><Lines selection=selection every=true /></Show>
-                    <Heatmap selection=selection tiles=tiles ends=ends />
+                    <Heatmap selection=selection.cells tiles=tiles ends=ends form=heatmap::Form::ALONE heights=heights />
                 </section>
                 <RankDetail selection=selection />
             </div>
@@ -266,7 +240,7 @@ pub fn Ranks() -> impl IntoView {
 #[component]
 fn Controls(selection: RanksSelection, tiles: Tiles, ends: Memo<(f32, f32)>) -> impl IntoView {
     let theme = expect_context::<Theme>();
-    let address = selection.address;
+    let address = selection.cells.address;
     let pools = Reduce::ALL
         .map(|pool| {
             let title = match pool {
@@ -278,7 +252,7 @@ fn Controls(selection: RanksSelection, tiles: Tiles, ends: Memo<(f32, f32)>) -> 
             };
             view! {
                 <button
-                    aria-pressed=move || (selection.reduce.get() == pool).to_string()
+                    aria-pressed=move || (selection.cells.reduce.get() == pool).to_string()
                     title=title
                     on:click=move |_| address.set([("pool", Some(pool.name().into()))])
                 >
@@ -299,13 +273,13 @@ fn Controls(selection: RanksSelection, tiles: Tiles, ends: Memo<(f32, f32)>) -> 
             }
         })
         .collect_view();
-    let options = Measure::ALL
+    let options = Measure::OF_STEPS
         .map(|measure| {
-            let chosen = Signal::derive(move || selection.measure.get() == measure);
+            let chosen = Signal::derive(move || selection.cells.measure.get() == measure);
             view! { <option value=measure.key() selected=chosen>{measure.name()}</option> }
         })
         .collect_view();
-    let low = move || match (selection.measure.get(), ends.get().0) {
+    let low = move || match (selection.cells.measure.get(), ends.get().0) {
         (Measure::Lateness, _) => "≤ 0".to_owned(),
         (_, 0.0) => "0".to_owned(),
         (_, start) => format!("≤ {}", units::nanos(f64::from(start))),
@@ -327,7 +301,7 @@ fn Controls(selection: RanksSelection, tiles: Tiles, ends: Memo<(f32, f32)>) -> 
                 <span>{low}</span>
                 <i class="cividis" aria-hidden="true"></i>
                 <span>"≥ "{move || units::nanos(f64::from(ends.get().1))}</span>
-                <small>{move || format!("{} of each pixel", selection.reduce.get().name())}</small>
+                <small>{move || format!("{} of each pixel", selection.cells.reduce.get().name())}</small>
             </div>
             <span class="grow"></span>
             <span class="saves">
@@ -339,31 +313,10 @@ fn Controls(selection: RanksSelection, tiles: Tiles, ends: Memo<(f32, f32)>) -> 
     .into_any()
 }
 
-/// Returns both ends of the color scale for the visible cells.
-fn scale(live: Live, range: Range, tiles: Tiles, shown: Memo<Measure>) -> Memo<(f32, f32)> {
-    Memo::new(move |_| {
-        let view = range.view();
-        // Differences below a hundredth of the step are not worth a color.
-        let floor = live
-            .steps
-            .with_value(|steps| measure::exceeded_by(&steps.step_nanos[steps.rows_in(view)], 50) / 100.0);
-        tiles.with(|tile| {
-            let Some((tile, ends)) = tile else { return (0.0, floor.max(1.0)) };
-            let column = |step: f64| {
-                let column = (step - tile.step as f64) / f64::from(tile.per_column);
-                column.clamp(0.0, tile.columns() as f64) as usize
-            };
-            let columns = column(view.start)..column((view.end).ceil()).max(column(view.start));
-            let start = ends.scale_start(shown.get(), columns.clone());
-            (start, ends.scale_end(columns, floor).max(start + 1.0))
-        })
-    })
-}
-
 /// Formats the loaded cells as a CSV table.
 fn csv(selection: RanksSelection, tiles: Tiles) -> String {
-    let measure = selection.measure.get_untracked();
-    let reduce = selection.reduce.get_untracked().name();
+    let measure = selection.cells.measure.get_untracked();
+    let reduce = selection.cells.reduce.get_untracked().name();
     let mut out = format!("step,steps,rank,ranks,{reduce}_{}_seconds", measure.key().replace('-', "_"));
     untrack(|| {
         tiles.with(|tile| {
@@ -372,7 +325,7 @@ fn csv(selection: RanksSelection, tiles: Tiles) -> String {
                 let (column, row) = (at / tile.rows as usize, at % tile.rows as usize);
                 let step = tile.step + column as u64 * u64::from(tile.per_column);
                 let row = tile.rank + row as u32 * tile.per_row;
-                let rank = selection.order.with(|order| {
+                let rank = selection.cells.order.with(|order| {
                     order.as_ref().map_or(Some(row), |order| order.get(row as usize).copied()).unwrap_or(row)
                 });
                 let seconds = f64::from(*value) * 1e-9;

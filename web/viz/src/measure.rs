@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use wire::live::tile::{Measure, Tile};
+use wire::usage::{Usage, UsageUnit};
 
 use crate::ticks;
 
@@ -13,6 +14,24 @@ pub fn write(measure: Measure, value: f32) -> String {
         _ if value.is_nan() => "—".into(),
         Measure::Lateness => units::signed_nanos(f64::from(value)),
         Measure::StepTime | Measure::LocalWork | Measure::Part(_) => units::nanos(f64::from(value)),
+        Measure::Usage(usage) => write_usage(usage, f64::from(value)),
+    }
+}
+
+fn write_usage(usage: Usage, value: f64) -> String {
+    match usage.unit() {
+        UsageUnit::Share => units::percent(value),
+        UsageUnit::Cores if value == 1.0 => "1 core".into(),
+        UsageUnit::Cores => format!("{} cores", units::significant(value)),
+        UsageUnit::Threads if value == 1.0 => "1 thread".into(),
+        UsageUnit::Threads => format!("{} threads", units::significant(value)),
+        UsageUnit::Hertz => format!("{} MHz", units::fixed(value / 1e6, 0)),
+        UsageUnit::Watts => format!("{} W", units::fixed(value, 0)),
+        UsageUnit::Celsius => format!("{} °C", units::fixed(value, 0)),
+        UsageUnit::Bytes => units::bytes(value as u64),
+        UsageUnit::BytesPerSecond => units::rate(value, "B/s"),
+        UsageUnit::PerSecond => format!("{}/s", units::fixed(value, 0)),
+        UsageUnit::Count => units::count(value as u64),
     }
 }
 
@@ -45,7 +64,10 @@ impl ColumnEnds {
     /// below. One rank that is always late sets the scale, whatever the number of ranks. One extreme step does not, and
     /// has the last color. The end is at least `floor`, so that noise stays dark.
     #[must_use]
-    pub fn scale_end(&self, columns: Range<usize>, floor: f32) -> f32 {
+    pub fn scale_end(&self, measure: Measure, columns: Range<usize>, floor: f32) -> f32 {
+        if is_share(measure) {
+            return 1.0;
+        }
         ticks::ceiling(f64::from(exceeded_by(&self.high[columns], 5).max(floor))) as f32
     }
 
@@ -54,14 +76,21 @@ impl ColumnEnds {
     #[must_use]
     pub fn scale_start(&self, measure: Measure, columns: Range<usize>) -> f32 {
         match measure {
-            Measure::LocalWork | Measure::StepTime => {
+            Measure::LocalWork
+            | Measure::StepTime
+            | Measure::Usage(Usage::SmClock | Usage::Power | Usage::Temperature) => {
                 let low = exceeded_by(&self.low[columns], 98);
                 let step = ticks::spacing(f64::from(low), 10);
                 if step > 0.0 { ((f64::from(low) / step - 0.5).floor().max(0.0) * step) as f32 } else { 0.0 }
             }
-            Measure::Lateness | Measure::Part(_) => 0.0,
+            Measure::Lateness | Measure::Part(_) | Measure::Usage(_) => 0.0,
         }
     }
+}
+
+/// Returns true for a share, whose scale is the same for all shares: 0 to 1.
+fn is_share(measure: Measure) -> bool {
+    matches!(measure, Measure::Usage(usage) if usage.unit() == UsageUnit::Share)
 }
 
 /// Returns a value that about `percent` % of the known values exceed; 0 if no value is known.
@@ -89,9 +118,9 @@ mod tests {
         let (steps, ranks) = (100, 64);
         let mut tile = tile(ranks as u32, vec![3.0; steps * ranks]);
         tile.values[17] = 900.0;
-        assert_eq!(ColumnEnds::new(&tile).scale_end(0..steps, 0.0), 3.0);
+        assert_eq!(ColumnEnds::new(&tile).scale_end(Measure::Lateness, 0..steps, 0.0), 3.0);
         tile.values.iter_mut().skip(5).step_by(ranks).for_each(|v| *v = 50.0);
-        assert_eq!(ColumnEnds::new(&tile).scale_end(0..steps, 0.0), 60.0);
+        assert_eq!(ColumnEnds::new(&tile).scale_end(Measure::Lateness, 0..steps, 0.0), 60.0);
     }
 
     #[test]
@@ -104,8 +133,33 @@ mod tests {
     }
 
     #[test]
+    fn shares_have_one_scale_and_clocks_begin_near_the_usual_one() {
+        let tile = tile(4, vec![0.02; 400]);
+        let ends = ColumnEnds::new(&tile);
+        let busy = Measure::Usage(Usage::DeviceBusy);
+        assert_eq!((ends.scale_start(busy, 0..100), ends.scale_end(busy, 0..100, 0.0)), (0.0, 1.0));
+        let tile = super::tests::tile(4, vec![1.98e9; 400]);
+        assert!(ColumnEnds::new(&tile).scale_start(Measure::Usage(Usage::SmClock), 0..100) > 1.5e9);
+    }
+
+    #[test]
+    fn usage_is_written_in_its_unit() {
+        let written = |usage, value| write(Measure::Usage(usage), value);
+        assert_eq!(written(Usage::DeviceBusy, 0.856), "85.6 %");
+        assert_eq!(written(Usage::ProcessorUse, 1.02), "1.02 cores");
+        assert_eq!(written(Usage::SmClock, 1.98e9), "1,980 MHz");
+        assert_eq!(written(Usage::Power, 468.4), "468 W");
+        assert_eq!(written(Usage::NetworkTraffic, 1.23e9), "1.23 GB/s");
+        assert_eq!(written(Usage::ContextSwitches, 1_234.4), "1,234/s");
+        assert_eq!(written(Usage::Power, f32::NAN), "—");
+    }
+
+    #[test]
     fn noise_stays_dark() {
-        assert_eq!(ColumnEnds::new(&tile(1, vec![0.01, f32::NAN])).scale_end(0..2, 3.0), 3.0);
-        assert_eq!(ColumnEnds::new(&tile(1, vec![f32::NAN])).scale_end(0..1, 0.0), 1.0);
+        assert_eq!(
+            ColumnEnds::new(&tile(1, vec![0.01, f32::NAN])).scale_end(Measure::Lateness, 0..2, 3.0),
+            3.0
+        );
+        assert_eq!(ColumnEnds::new(&tile(1, vec![f32::NAN])).scale_end(Measure::Lateness, 0..1, 0.0), 1.0);
     }
 }

@@ -180,12 +180,24 @@ fn version_4_is_pinned() {
 /// Version 5 adds samples of hosts.
 #[test]
 fn version_5_is_pinned() {
-    let figures = HostFigure::ALL.into_iter().map(|figure| (figure, 1_000 + figure as u64)).collect();
+    let figures = HostFigure::OF_CORES.into_iter().map(|figure| (figure, 1_000 + figure as u64)).collect();
     let sample = HostSample { at: MonoNanos(4_999_000), cores: "0-3,8".into(), figures };
     let batch = Batch { notes: vec![Note::Host(sample)], ..golden_batch() };
     let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, include_str!("golden_v5.hex").trim());
     assert_eq!(batch.wire_version(), 5);
+    assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
+}
+
+/// Version 10 adds figures of hosts.
+#[test]
+fn version_10_is_pinned() {
+    let figures = HostFigure::ALL.into_iter().map(|figure| (figure, 1_000 + figure as u64)).collect();
+    let sample = HostSample { at: MonoNanos(4_999_000), cores: "0-3,8".into(), figures };
+    let batch = Batch { notes: vec![Note::Host(sample)], ..golden_batch() };
+    let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, include_str!("golden_v10.hex").trim());
+    assert_eq!(batch.wire_version(), 10);
     assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
 }
 

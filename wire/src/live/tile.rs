@@ -2,6 +2,7 @@
 
 use super::frame::frame_codec;
 use super::{KIND_TILE, Part};
+use crate::usage::Usage;
 
 /// The largest number of cells in a tile: 8 MiB.
 pub const MAX_CELLS: usize = 2 << 20;
@@ -17,11 +18,13 @@ pub enum Measure {
     LocalWork,
     /// One part of the step ledger.
     Part(Part),
+    /// How the rank's device or host was used at the end of the step.
+    Usage(Usage),
 }
 
 impl Measure {
-    /// All measures, in the order in which the dashboard offers them.
-    pub const ALL: [Self; 12] = [
+    /// The measures of a step, in the order in which the dashboard offers them. [`Usage::ALL`] has the others.
+    pub const OF_STEPS: [Self; 12] = [
         Self::Lateness,
         Self::LocalWork,
         Self::StepTime,
@@ -44,19 +47,25 @@ impl Measure {
             Self::LocalWork => "local work",
             Self::StepTime => "rank step time",
             Self::Part(part) => part.name(),
+            Self::Usage(usage) => usage.name(),
         }
     }
 
     /// Returns the name used in a URL.
     #[must_use]
     pub fn key(self) -> String {
-        self.name().replace(' ', "-")
+        self.name().to_lowercase().replace([' ', '/'], "-")
     }
 
     /// Returns the measure with this key.
     #[must_use]
     pub fn from_key(key: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|measure| measure.key() == key)
+        Self::all().find(|measure| measure.key() == key)
+    }
+
+    /// Returns all measures.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Self::OF_STEPS.into_iter().chain(Usage::ALL.map(Self::Usage))
     }
 }
 
@@ -106,7 +115,7 @@ pub struct Tile {
     pub per_row: u32,
     /// The number of rows.
     pub rows: u32,
-    /// The cells, column by column (`column * rows + row`), in nanoseconds; NaN if unknown.
+    /// The cells, column by column (`column * rows + row`), in nanoseconds or in the unit of the [`Usage`]; NaN if unknown.
     pub values: Vec<f32>,
 }
 
@@ -138,7 +147,7 @@ mod tests {
 
     #[test]
     fn keys_round_trip() {
-        for measure in Measure::ALL {
+        for measure in Measure::all() {
             assert_eq!(Measure::from_key(&measure.key()), Some(measure));
         }
         assert_eq!(Measure::from_key("nonsense"), None);

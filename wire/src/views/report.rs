@@ -15,6 +15,7 @@ use crate::ids::{Bucket, Rank, RunId};
 use crate::layout::Layout;
 use crate::live::Part;
 use crate::stacks::Stacks;
+use crate::usage::Usage;
 
 /// The median, tails and mean of one figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -179,6 +180,24 @@ pub struct RankDevice {
     pub rank: Rank,
     /// The sample.
     pub sample: DeviceSample,
+}
+
+/// One measure of devices or hosts over the last minute, on all ranks that report it: means, and of a count the largest values.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct UsageNow {
+    /// The measure.
+    pub usage: Usage,
+    /// The number of ranks that report it.
+    pub ranks: u32,
+    /// The median over these ranks (the lower one of two), in the measure's unit.
+    pub median: f32,
+    /// The smallest value, and the first rank that has it.
+    pub low: (f32, u32),
+    /// The largest value, and the first rank that has it.
+    pub high: (f32, u32),
+    /// The largest sample on any rank since the run began.
+    pub most: f32,
 }
 
 /// The newest stacks of a rank.

@@ -12,6 +12,7 @@ use wire::layout::Layout;
 use wire::stacks::{Stacks, StacksOutcome};
 
 use super::attributes::with_printable_texts;
+use super::usage::Sample;
 use super::{RankState, Run, hello_bytes};
 use crate::printable::one_line;
 use crate::state::lives::{self, Denied};
@@ -112,10 +113,12 @@ impl Run {
         let by_launcher = is_another && lives::is_goodbye_by_another(&batch);
         if is_another && !by_launcher {
             // Another process has a new clock and counts its collectives from the start.
-            let (lives, incarnation) = (std::mem::take(&mut rank.lives), Some(batch.incarnation));
-            *rank = RankState { lives, incarnation, ..RankState::default() };
+            let (lives, usage) = (std::mem::take(&mut rank.lives), std::mem::take(&mut rank.usage));
+            let incarnation = Some(batch.incarnation);
+            *rank = RankState { lives, usage, incarnation, ..RankState::default() };
         }
         rank.last_seen = Some(now);
+        let mut samples = Vec::new();
         for note in batch.notes {
             match note {
                 Note::Hello(hello) => rank.hello = Some(with_printable_names(hello)),
@@ -130,10 +133,16 @@ impl Run {
                     rank.bye_by_launcher = by_launcher;
                 }
                 Note::Bye(_) => {}
-                Note::Device(sample) => rank.devices.add_sample(sample, now),
+                Note::Device(sample) => {
+                    samples.push(Sample::Device(sample.clone()));
+                    rank.devices.add_sample(sample, now);
+                }
                 Note::Burst(burst) => rank.devices.add_burst(burst, now),
                 Note::Stacks(stacks) => rank.stacks.add(with_printable_frames(stacks)),
-                Note::Host(sample) => Arc::make_mut(&mut rank.host).add(&sample),
+                Note::Host(sample) => {
+                    Arc::make_mut(&mut rank.host).add(&sample);
+                    samples.push(Sample::Host(sample));
+                }
             }
         }
         for event in &batch.events {
@@ -147,6 +156,7 @@ impl Run {
         }
         self.rank_bytes = (self.rank_bytes + rank.bytes()).saturating_sub(bytes_before);
         self.add_probes(batch.rank, &batch.probes);
+        self.add_samples(batch.rank, samples, now);
         let mut closed = self.incoming.close_ready(now);
         if self.all_said_goodbye() {
             closed.extend(self.incoming.close_all());

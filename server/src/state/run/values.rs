@@ -23,6 +23,7 @@ impl Run {
             clock_bounds: self.clock_bounds().collect(),
             drops: self.drop_counts(),
             devices: devices.collect(),
+            hosts: self.ranks.iter().map(|(rank, state)| (rank, state.usage.newest_of_host())).collect(),
         }
     }
 

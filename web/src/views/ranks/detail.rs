@@ -19,7 +19,7 @@ pub fn RankDetail(selection: RanksSelection) -> impl IntoView {
     let (run, address) = (expect_context::<RunId>(), expect_context::<Address>());
     // Without a selected step, the table below shows the newest one, and so does this.
     let shown = move || selection.ranks.with(|ranks| Some(ranks.as_ref()?.as_ref()?.as_ref().ok()?.step));
-    let selected = move || selection.step.get().or_else(shown).zip(selection.rank.get());
+    let selected = move || selection.cells.step.get().or_else(shown).zip(selection.cells.rank.get());
     let content = move || {
         let say = |words: String| view! { <p class="quiet">{words}</p> }.into_any();
         let Some((step, rank)) = selected() else {
@@ -131,7 +131,7 @@ fn Numbers(ranks: Arc<StepRanks>, rank: usize) -> impl IntoView {
 struct Row {
     rank: u32,
     step: u64,
-    /// The figure of each measure, in nanoseconds, in the order of [`Measure::ALL`]; NaN if unknown.
+    /// The figure of each measure, in nanoseconds, in the order of [`Measure::OF_STEPS`]; NaN if unknown.
     figures: Vec<f32>,
 }
 
@@ -141,11 +141,13 @@ fn rows(ranks: &StepRanks) -> Vec<Row> {
         Measure::StepTime => ranks.rank_nanos[rank],
         Measure::LocalWork => local_work(ranks, rank),
         Measure::Part(part) => ranks.parts[part as usize][rank],
+        // No figure of a step.
+        Measure::Usage(_) => f32::NAN,
     };
     let row = |rank: usize| Row {
         rank: rank as u32,
         step: ranks.step,
-        figures: Measure::ALL.map(|measure| figure(measure, rank)).into(),
+        figures: Measure::OF_STEPS.map(|measure| figure(measure, rank)).into(),
     };
     (0..ranks.rank_nanos.len()).map(row).collect()
 }
@@ -168,14 +170,14 @@ pub fn StepTable(selection: RanksSelection) -> impl IntoView {
     let shown =
         Signal::derive(move || ranks().and_then(Result::ok).map(|ranks| rows(&ranks)).unwrap_or_default());
     let mut columns = vec![Column::number("Rank", |row: &Row| (f64::from(row.rank), row.rank.to_string()))];
-    columns.extend(Measure::ALL.into_iter().enumerate().map(|(at, measure)| {
+    columns.extend(Measure::OF_STEPS.into_iter().enumerate().map(|(at, measure)| {
         Column::number(measure.name(), move |row: &Row| {
             (f64::from(row.figures[at]), measure::write(measure, row.figures[at]))
         })
     }));
     let choice = Choice::new(
-        move |row: &Row| selection.rank.get() == Some(row.rank),
-        move |row: Row| selection.select(Some((row.step, row.rank))),
+        move |row: &Row| selection.cells.rank.get() == Some(row.rank),
+        move |row: Row| selection.cells.select(Some((row.step, row.rank))),
     );
     view! {
         <section class="panel" aria-label="All ranks of one step">

@@ -27,7 +27,7 @@ pub fn Differences(selection: RanksSelection) -> impl IntoView {
     let waterfall = LocalResource::new(move || {
         turn.track();
         // Waterfalls are large: one is fetched only to compare a rank that the user has chosen.
-        let (run, step) = (run.get(), selection.step.get());
+        let (run, step) = (run.get(), selection.cells.step.get());
         let is_compared = selection.is_chosen();
         async move { if is_compared { api::waterfall(&run, step).await.ok().map(Arc::new) } else { None } }
     });

@@ -83,8 +83,8 @@ pub fn Lines(selection: RanksSelection, every: bool) -> impl IntoView {
         let view = range.view();
         let known = range.known();
         let steps = model::range::ends(Span::new(view.start.max(known.start), view.end.min(known.end)));
-        let measure = selection.measure.get();
-        let reduce = selection.reduce.get();
+        let measure = selection.cells.measure.get();
+        let reduce = selection.cells.reduce.get();
         let strokes = strokes(&ranks, selection.culprit.get(), live.steps.with_value(|steps| steps.ranks));
         (!ranks.is_empty() && !known.is_empty()).then_some(Wanted {
             ranks,
@@ -120,7 +120,7 @@ pub fn Lines(selection: RanksSelection, every: bool) -> impl IntoView {
         };
         ranks.into_iter().zip(strokes).map(entry).collect_view()
     };
-    let label = move || format!("{} of single ranks over steps", selection.measure.get().name());
+    let label = move || format!("{} of single ranks over steps", selection.cells.measure.get().name());
     view! {
         <ul class="legend">{legend}</ul>
         <Xy

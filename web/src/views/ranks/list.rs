@@ -46,35 +46,36 @@ impl Rows {
 /// The list, worst first.
 #[component]
 pub fn RankList(selection: RanksSelection) -> impl IntoView {
-    let shown = Memo::new(move |_| Rows::from_key(&selection.address.param("list").unwrap_or_default()));
+    let shown =
+        Memo::new(move |_| Rows::from_key(&selection.cells.address.param("list").unwrap_or_default()));
     let costs = Memo::new(move |_| {
         let report = selection.report.get();
-        report.map(|report| costs(&report, selection.measure.get())).unwrap_or_default()
+        report.map(|report| costs(&report, selection.cells.measure.get())).unwrap_or_default()
     });
     let hosts = Signal::derive(move || costs.with(|costs| by_host(costs)));
     let devices = Signal::derive(move || {
         selection.devices.with(|devices| costs.with(|costs| by_device(costs, devices)))
     });
     let pin = move |_| {
-        if let Some(rank) = selection.rank.get_untracked() {
+        if let Some(rank) = selection.cells.rank.get_untracked() {
             selection.toggle_pin(rank);
         }
     };
-    let pin_label = move || match selection.rank.get() {
+    let pin_label = move || match selection.cells.rank.get() {
         Some(rank) if selection.pinned.with(|pinned| pinned.contains(&rank)) => format!("Unpin rank {rank}"),
         Some(rank) => format!("Pin rank {rank}"),
         None => "Select a rank to pin it".into(),
     };
     let title = move || format!("{} by ", shown.get().name());
     // Lateness has no sum over steps. What makes a rank late is its own work.
-    let measure = move || match selection.measure.get() {
+    let measure = move || match selection.cells.measure.get() {
         Measure::Lateness => Measure::LocalWork.name(),
         measure => measure.name(),
     };
     let over = move || selection.report.get().and_then(|report| steps(&report)).unwrap_or_default();
     let choice = move |rows: Rows| {
         let key = (rows != Rows::Ranks).then(|| rows.key().to_owned());
-        let choose = move |_| selection.address.set([("list", key.clone())]);
+        let choose = move |_| selection.cells.address.set([("list", key.clone())]);
         view! {
             <button aria-pressed=move || (shown.get() == rows).to_string() on:click=choose>{rows.name()}</button>
         }
@@ -87,7 +88,7 @@ pub fn RankList(selection: RanksSelection) -> impl IntoView {
                 <div class="segments" role="group" aria-label="Rows of the list" data-testid="list-rows">
                     {Rows::ALL.map(choice).collect_view()}
                 </div>
-                <button data-testid="pin" disabled=move || selection.rank.get().is_none() on:click=pin>{pin_label}</button>
+                <button data-testid="pin" disabled=move || selection.cells.rank.get().is_none() on:click=pin>{pin_label}</button>
             </div>
             {move || match shown.get() {
                 Rows::Ranks => view! { <RankTable selection=selection costs=costs /> }.into_any(),
@@ -134,7 +135,7 @@ fn RankTable(selection: RanksSelection, costs: Memo<Vec<RankCost>>) -> impl Into
         Column::text("Pinned", |row: &RankRow| if row.is_pinned { "pinned".into() } else { String::new() }),
     ];
     let choice = Choice::new(
-        move |row: &RankRow| selection.rank.get() == Some(row.cost.rank),
+        move |row: &RankRow| selection.cells.rank.get() == Some(row.cost.rank),
         move |row: RankRow| selection.select_rank(row.cost.rank),
     );
     let key = |row: &RankRow| row.cost.rank;
@@ -188,7 +189,7 @@ fn GroupTable(
         }),
     ];
     let choice = Choice::new(
-        move |row: &GroupRow| selection.rank.get() == Some(row.cost.worst),
+        move |row: &GroupRow| selection.cells.rank.get() == Some(row.cost.worst),
         move |row: GroupRow| selection.select_rank(row.cost.worst),
     );
     let key = |row: &GroupRow| row.cost.name.clone();

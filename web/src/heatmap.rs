@@ -1,38 +1,148 @@
-//! The rank x step heatmap, drawn from tiles, with the shared crosshair and the selected cell.
+//! A rank x step heatmap, drawn from tiles, with the shared crosshair and the selected cell.
+
+mod selected_row;
+
+use std::ops::Range;
+use std::sync::Arc;
 
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 use viz::raster::{Frame, heatmap};
 use viz::span::Span;
 use viz::{measure, palette, ticks};
-use wire::live::tile::Measure;
+use wire::live::tile::{Measure, Reduce, Tile};
 
-use super::selected_row::SelectedRow;
-use super::{MARGINS, RanksSelection};
+use self::selected_row::SelectedRow;
 use crate::api;
-use crate::canvas::Size;
+use crate::canvas::{Margins, Size};
 use crate::keys;
 use crate::live::Live;
 use crate::pen::Pen;
-use crate::plot::{Draw, Gesture, OnGesture, Overlay, Plot, Stretch};
-use crate::range::{Cursor, Range, chosen};
+use crate::plot::{Draw, Gesture, OnGesture, Overlay, Plot};
+use crate::range::{self, Cursor, chosen};
 use crate::route::{Address, RunId};
 use crate::theme::Theme;
 use crate::tiles::{Cell, Shown, Tiles, View};
 use crate::widgets::{Tip, TooltipPlace};
 
-/// The height of a row for few ranks. Many ranks share the available height.
-const ROW_PIXELS: f64 = 26.0;
-const HEIGHT_PIXELS: (f64, f64) = (320.0, 640.0);
 /// The smallest number of ranks to which the heatmap can zoom.
 const MIN_RANKS: f64 = 4.0;
+
+/// The room around the heatmap, as wide as that of the lines above it, so that steps are below each other.
+const MARGINS: Margins = Margins { left: 64.0, right: 16.0, top: 4.0, bottom: 24.0 };
+const STRIP_MARGINS: Margins = Margins { top: 2.0, bottom: 2.0, ..MARGINS };
+
+/// The form of a heatmap.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Form {
+    /// The name for tests.
+    pub testid: &'static str,
+    /// The height of a row for few ranks. Many ranks share the available height.
+    pub row_pixels: f64,
+    /// True for a strip among others: it has no axis of its own.
+    pub is_strip: bool,
+}
+
+impl Form {
+    /// The only heatmap of a view.
+    pub const ALONE: Self = Self { testid: "heatmap", row_pixels: 26.0, is_strip: false };
+    /// One of many heatmaps above each other.
+    pub const STRIP: Self = Self { testid: "strip", row_pixels: 16.0, is_strip: true };
+
+    fn margins(self) -> Margins {
+        if self.is_strip { STRIP_MARGINS } else { MARGINS }
+    }
+}
+
+/// What a heatmap shows, and the selected cell.
+#[derive(Clone, Copy)]
+pub struct Selection {
+    /// The address, which has the selected cell.
+    pub address: Address,
+    /// The measure.
+    pub measure: Signal<Measure>,
+    /// The rank of each row; `None` if row n is rank n.
+    pub order: Memo<Option<Arc<Vec<u32>>>>,
+    /// The reduction.
+    pub reduce: Signal<Reduce>,
+    /// The selected step.
+    pub step: Memo<Option<u64>>,
+    /// The selected rank.
+    pub rank: Memo<Option<u32>>,
+}
+
+impl Selection {
+    /// Reads the selected cell and the reduction from the address. Without them, the rank `usual` is selected, and cells are
+    /// reduced by `reduce`.
+    pub fn new(
+        address: Address,
+        measure: Signal<Measure>,
+        order: Memo<Option<Arc<Vec<u32>>>>,
+        usual: Memo<Option<u32>>,
+        reduce: Reduce,
+    ) -> Self {
+        Self {
+            address,
+            measure,
+            order,
+            reduce: Signal::derive(move || {
+                address.param("pool").and_then(|name| Reduce::from_name(&name)).unwrap_or(reduce)
+            }),
+            step: Memo::new(move |_| address.number("step")),
+            rank: Memo::new(move |_| match address.param("rank").as_deref() {
+                None => usual.get(),
+                // `none` if the user has cleared the selection.
+                Some(rank) => rank.parse().ok(),
+            }),
+        }
+    }
+
+    /// Selects a cell, or clears the selection.
+    pub fn select(&self, cell: Option<(u64, u32)>) {
+        self.address.set([
+            ("step", cell.map(|(step, _)| step.to_string())),
+            ("rank", Some(cell.map_or_else(|| "none".to_owned(), |(_, rank)| rank.to_string()))),
+        ]);
+    }
+}
+
+/// Returns both ends of the color scale for the visible cells.
+pub fn scale(tiles: Tiles, shown: Signal<Measure>) -> Memo<(f32, f32)> {
+    let (live, range) = (expect_context::<Live>(), expect_context::<range::Range>());
+    Memo::new(move |_| {
+        let view = range.view();
+        // Differences below a hundredth of the step are not worth a color.
+        let floor = match shown.get() {
+            Measure::Usage(_) => 0.0,
+            _ => live
+                .steps
+                .with_value(|steps| measure::exceeded_by(&steps.step_nanos[steps.rows_in(view)], 50) / 100.0),
+        };
+        tiles.with(|tile| {
+            let Some((tile, ends)) = tile else { return (0.0, floor.max(1.0)) };
+            let columns = columns_in(tile, view);
+            let start = ends.scale_start(shown.get(), columns.clone());
+            (start, ends.scale_end(shown.get(), columns, floor).max(start + 1.0))
+        })
+    })
+}
+
+/// Returns the columns of a tile that lie in a view.
+pub fn columns_in(tile: &Tile, view: Span) -> Range<usize> {
+    let column = |step: f64| {
+        let column = (step - tile.step as f64) / f64::from(tile.per_column);
+        column.clamp(0.0, tile.columns() as f64) as usize
+    };
+    column(view.start)..column(view.end.ceil()).max(column(view.start))
+}
 
 /// The state of the heatmap.
 #[derive(Clone, Copy)]
 struct Map {
-    selection: RanksSelection,
+    selection: Selection,
+    form: Form,
     live: Live,
-    range: Range,
+    range: range::Range,
     tiles: Tiles,
     /// The number of rows.
     ranks: Memo<usize>,
@@ -49,9 +159,17 @@ const SEEN_PIXELS: f64 = 12.0;
 
 /// Creates the heatmap.
 #[component]
-pub fn Heatmap(selection: RanksSelection, tiles: Tiles, ends: Memo<(f32, f32)>) -> impl IntoView {
+pub fn Heatmap(
+    selection: Selection,
+    tiles: Tiles,
+    /// The values of the first and the last color.
+    ends: Memo<(f32, f32)>,
+    form: Form,
+    /// The least and the largest height of the rows together, in pixels.
+    heights: Signal<(f64, f64)>,
+) -> impl IntoView {
     let live = expect_context::<Live>();
-    let stretch = expect_context::<Stretch>();
+    let margins = form.margins();
     let ranks = Memo::new(move |_| {
         live.drawn.track();
         let listed = selection.order.with(|order| order.as_ref().map(|order| order.len()));
@@ -60,8 +178,9 @@ pub fn Heatmap(selection: RanksSelection, tiles: Tiles, ends: Memo<(f32, f32)>) 
     let zoomed = chosen(expect_context::<Address>(), "ranks");
     let map = Map {
         selection,
+        form,
         live,
-        range: expect_context::<Range>(),
+        range: expect_context::<range::Range>(),
         tiles,
         ranks,
         zoomed,
@@ -77,10 +196,8 @@ pub fn Heatmap(selection: RanksSelection, tiles: Tiles, ends: Memo<(f32, f32)>) 
         _ => false,
     });
     let height = Signal::derive(move || {
-        // Few ranks have lines above the heatmap, which is then a strip.
-        let least = if ranks.get() < super::FEW { 0.0 } else { HEIGHT_PIXELS.0 };
-        let inner = (ranks.get() as f64 * ROW_PIXELS).clamp(least, HEIGHT_PIXELS.1 * stretch.get());
-        inner + MARGINS.top + MARGINS.bottom
+        let (least, most) = heights.get();
+        (ranks.get() as f64 * form.row_pixels).clamp(least, most) + margins.top + margins.bottom
     });
     let label = move || {
         format!("{} of every rank over steps; the table below lists one step", selection.measure.get().name())
@@ -88,7 +205,7 @@ pub fn Heatmap(selection: RanksSelection, tiles: Tiles, ends: Memo<(f32, f32)>) 
     let run = expect_context::<RunId>();
     let tip = move || map.describe();
     view! {
-        <p class="axis-names" aria-hidden="true">
+        <p class="axis-names" class:hidden=form.is_strip aria-hidden="true">
             <span>"rank ↓"</span>
             <span>"step →"</span>
             <span class="grow"></span>
@@ -97,7 +214,7 @@ pub fn Heatmap(selection: RanksSelection, tiles: Tiles, ends: Memo<(f32, f32)>) 
         <Show when=move || map.hides_selected(height.get())>
             <SelectedRow selection=selection ends=ends />
         </Show>
-        <Plot label=label testid="heatmap" height=height margins=MARGINS
+        <Plot label=label testid=form.testid height=height margins=margins
             draw=map.draw(ends) overlay=map.overlay() on_gesture=map.on_gesture(run)>
             <Tip place=map.place>{tip}</Tip>
         </Plot>
@@ -108,7 +225,8 @@ pub fn Heatmap(selection: RanksSelection, tiles: Tiles, ends: Memo<(f32, f32)>) 
 impl Map {
     /// Returns true if the selected rank's row is too low to be seen, or not there.
     fn hides_selected(self, height: f64) -> bool {
-        let is_low = (height - MARGINS.top - MARGINS.bottom) / self.rows.get().len() < SEEN_PIXELS;
+        let margins = self.form.margins();
+        let is_low = (height - margins.top - margins.bottom) / self.rows.get().len() < SEEN_PIXELS;
         self.selection.rank.get().is_some_and(|rank| is_low || self.row_of(rank).is_none())
     }
 
@@ -145,7 +263,9 @@ impl Map {
     fn overlay(self) -> Overlay {
         Box::new(move |pen: &Pen, size: Size| {
             let (view, rows, selection) = (self.range.view(), self.rows.get(), self.selection);
-            pen.axis_below(view, &ticks::whole(view, (size.width / 90.0) as usize), true);
+            if !self.form.is_strip {
+                pen.axis_below(view, &ticks::whole(view, (size.width / 90.0) as usize), true);
+            }
             let chosen = selection.rank.get().and_then(|rank| self.row_of(rank));
             pen.rows_left(rows, chosen, |row| self.rank_at(row).to_string());
             pen.clip();
@@ -170,7 +290,7 @@ impl Map {
         Box::new(move |gesture: Gesture, size: Size| match gesture {
             Gesture::Move { x, y } => {
                 let over = self.cell(x, y, size);
-                self.place.set(over.map(|_| MARGINS.place(x, y, size)));
+                self.place.set(over.map(|_| self.form.margins().place(x, y, size)));
                 let (step, rank) = (over.map(|(step, _)| step), over.map(|(_, rank)| rank));
                 self.range.cursor.set(Cursor { step, rank });
                 true
@@ -295,6 +415,7 @@ impl Map {
         let unknown = match (value.is_nan(), figure) {
             (false, _) => "",
             (true, Measure::StepTime) => "its records are missing",
+            (true, Measure::Usage(_)) => "no sample at that time",
             (true, _) => "not observed in full, or its records are missing",
         };
         let value = measure::write(figure, value);

@@ -2,7 +2,7 @@
 
 use leptos::prelude::*;
 use leptos::task::spawn_local;
-use model::devices::named;
+use model::utilization::named;
 use wire::burst::{Activity, BurstOutcome, KernelTime};
 use wire::event::SpanKind;
 use wire::request::RecordingRequest;

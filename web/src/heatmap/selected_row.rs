@@ -7,7 +7,7 @@ use viz::palette;
 use viz::raster::heatmap;
 use viz::span::Span;
 
-use super::{MARGINS, RanksSelection};
+use super::{MARGINS, Selection};
 use crate::canvas::Margins;
 use crate::live::Live;
 use crate::plot::{Gesture, Plot};
@@ -21,7 +21,7 @@ const HEIGHT: f64 = 30.0;
 
 /// The row. It shows the same steps on the same scale as the heatmap below it.
 #[component]
-pub fn SelectedRow(selection: RanksSelection, ends: Memo<(f32, f32)>) -> impl IntoView {
+pub fn SelectedRow(selection: Selection, ends: Memo<(f32, f32)>) -> impl IntoView {
     let (range, live) = (expect_context::<Range>(), expect_context::<Live>());
     let theme = expect_context::<Theme>();
     let tiles = Tiles::new(expect_context::<RunId>());

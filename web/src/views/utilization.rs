@@ -1,0 +1,99 @@
+//! The Utilization view: how the devices and the hosts of the ranks are used over the steps, the newest sample of each device, and
+//! bursts, which record every kernel for a short time.
+
+mod bursts;
+mod samples;
+mod strips;
+
+use leptos::prelude::*;
+use model::utilization::{answer, sentence};
+use wire::views::{RankBurst, RankDevice, UsageNow};
+
+use self::bursts::Bursts;
+use self::samples::Samples;
+use self::strips::Strips;
+use crate::api;
+use crate::live::Live;
+use crate::route::RunId;
+
+/// How a run is used.
+#[derive(Clone, Default, PartialEq)]
+struct Fetched {
+    usage: Vec<UsageNow>,
+    samples: Vec<RankDevice>,
+    bursts: Vec<RankBurst>,
+}
+
+async fn fetch(run: &str) -> Result<Fetched, String> {
+    let (usage, samples) = (api::usage(run).await?, api::devices(run).await?);
+    Ok(Fetched { usage, samples, bursts: api::bursts(run).await? })
+}
+
+/// The view.
+#[component]
+pub fn Utilization() -> impl IntoView {
+    let (live, run) = (expect_context::<Live>(), expect_context::<RunId>());
+    let fetched = LocalResource::new(move || {
+        // Devices and hosts are sampled once per second, so they are fetched once per second.
+        live.now.track();
+        let run = run.get();
+        async move { fetch(&run).await.ok() }
+    });
+    // The old content stays while the server is unreachable. The notice tells the user.
+    let known = Memo::new(move |old: Option<&Option<Fetched>>| {
+        fetched.get().flatten().or_else(|| old.cloned().flatten())
+    });
+    let usage = Memo::new(move |_| known.get().unwrap_or_default().usage);
+    let samples = Signal::derive(move || known.get().unwrap_or_default().samples);
+    let bursts = Signal::derive(move || known.get().unwrap_or_default().bursts);
+    let has_usage =
+        Memo::new(move |_| known.with(|known| known.as_ref().map(|known| !known.usage.is_empty())));
+    let has_device = Memo::new(move |_| !samples.get().is_empty() || !bursts.get().is_empty());
+    let answer = move || {
+        live.run.with(|run| usage.with(|usage| run.as_ref().and_then(|run| answer(usage, &run.report))))
+    };
+    let of_devices = move || {
+        let ranks = live.run.with(|run| run.as_ref().map_or(0, |run| run.report.ranks));
+        samples.with(|samples| (!samples.is_empty()).then(|| sentence(samples, ranks)))
+    };
+    move || match has_usage.get() {
+        None => ().into_any(),
+        Some(false) => view! { <NoSamples /> }.into_any(),
+        Some(true) => view! {
+            <p class="lead" data-testid="usage-answer">{answer}</p>
+            <p class:hidden=move || !has_device.get() data-testid="device-sentence">{of_devices}</p>
+            <Strips usage=usage />
+            <Show when=move || has_device.get() fallback=NoDevices>
+                <Samples samples=samples />
+                <Bursts bursts=bursts />
+            </Show>
+        }
+        .into_any(),
+    }
+}
+
+#[component]
+fn NoSamples() -> impl IntoView {
+    view! {
+        <section class="empty" data-testid="no-usage">
+            <h1>"No rank has reported how its device or host is used"</h1>
+            <p>
+                "Ranks on Linux report their host once per second. Ranks on NVIDIA GPUs report their device as well if NVML can be opened. "
+                <code>"paceline doctor"</code>" says whether it can."
+            </p>
+        </section>
+    }
+}
+
+#[component]
+fn NoDevices() -> impl IntoView {
+    view! {
+        <section class="panel" data-testid="no-devices">
+            <div class="panel-head"><h2>"No rank has reported a device"</h2></div>
+            <p>
+                "Ranks on NVIDIA GPUs report their device once per second if NVML can be opened. "
+                <code>"paceline doctor"</code>" says whether it can."
+            </p>
+        </section>
+    }
+}

@@ -1,0 +1,100 @@
+//! The measures of devices and hosts over steps: a strip for each, with a row per rank.
+
+use leptos::prelude::*;
+use model::utilization::{Measures, spread, written};
+use units::capitalized;
+use wire::live::tile::{Measure, Reduce};
+use wire::usage::Usage;
+use wire::views::UsageNow;
+
+use crate::heatmap::{self, Form, Heatmap, Selection};
+use crate::live::Live;
+use crate::range::Range;
+use crate::route::{Address, RunId};
+use crate::tiles::Tiles;
+use crate::with_steps::WithSteps;
+
+/// The least and the largest height of the rows of a strip together, in pixels.
+const HEIGHTS: (f64, f64) = (16.0, 96.0);
+
+/// The strips of all measures.
+#[component]
+pub fn Strips(usage: Memo<Vec<UsageNow>>) -> impl IntoView {
+    let measures = Memo::new(move |_| usage.with(|usage| Measures::new(usage)));
+    let list = move |usages: fn(&Measures) -> &Vec<Usage>| {
+        let each = move || measures.with(|measures| usages(measures).clone());
+        view! {
+            <For each=each key=|usage| *usage let(usage)>
+                <Strip usage=usage />
+            </For>
+        }
+    };
+    let more = move || measures.with(|measures| measures.more.len());
+    let is_open = RwSignal::new(false);
+    let zero = move || {
+        let names: Vec<&str> = measures.with(|all| all.zero.iter().map(|usage| usage.name()).collect());
+        (!names.is_empty()).then(|| format!("0 on all ranks so far: {}.", names.join(", ")))
+    };
+    let content = move || {
+        view! {
+            <section class="panel" aria-label="Utilization over steps" data-testid="strips">
+                <div class="panel-head">
+                    <h2>"Over steps"<small>" a row per rank, sampled once per second; figures of the shown steps"</small></h2>
+                </div>
+                {list(|measures| &measures.main)}
+                <p>
+                    <button
+                        class="quiet"
+                        class:hidden=move || more() == 0
+                        aria-expanded=move || is_open.get().to_string()
+                        data-testid="more-strips"
+                        on:click=move |_| is_open.update(|open| *open = !*open)
+                    >
+                        {move || if is_open.get() { "Fewer measures".to_owned() } else { format!("{} more measures", more()) }}
+                    </button>
+                </p>
+                <Show when=move || is_open.get()>{list(|measures| &measures.more)}</Show>
+                <p class="note">{zero}</p>
+            </section>
+        }
+    };
+    view! { <WithSteps>{content()}</WithSteps> }
+}
+
+#[component]
+fn Strip(usage: Usage) -> impl IntoView {
+    let live = expect_context::<Live>();
+    let order = Memo::new(|_| None);
+    let culprit = Memo::new(move |_| {
+        live.run.with(|run| {
+            let report = &run.as_ref()?.report;
+            report.verdicts.first()?.culprit.as_ref()?.ranks().first().copied()
+        })
+    });
+    let measure = Signal::stored(Measure::Usage(usage));
+    let selection = Selection::new(expect_context::<Address>(), measure, order, culprit, Reduce::Mean);
+    let tiles = Tiles::new(expect_context::<RunId>());
+    let ends = heatmap::scale(tiles, measure);
+    let range = expect_context::<Range>();
+    let spread = Memo::new(move |_| {
+        let view = range.view();
+        tiles.with(|tile| tile.and_then(|(tile, _)| spread(usage, tile, heatmap::columns_in(tile, view))))
+    });
+    let end = move |read: fn((f32, f32)) -> f32| written(usage, read(ends.get()));
+    view! {
+        <section class="strip" aria-label=usage.name() data-testid=format!("strip-{}", Measure::Usage(usage).key())>
+            <div class="strip-head">
+                <h3>{capitalized(usage.name())}</h3>
+                <span>{spread}</span>
+                <span class="grow"></span>
+                <span class="scale">
+                    <span>{move || end(|ends| ends.0)}</span>
+                    <i class="cividis" aria-hidden="true"></i>
+                    <span>{move || end(|ends| ends.1)}</span>
+                </span>
+            </div>
+            <Heatmap selection=selection tiles=tiles ends=ends form=Form::STRIP heights=Signal::stored(HEIGHTS) />
+        </section>
+    }
+    .into_any()
+}
