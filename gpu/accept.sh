@@ -72,7 +72,7 @@ stop_serving() {
     wait "$serving" 2> /dev/null
 }
 
-# Takes a picture of a view of the newest run: NAME VIEW, such as /devices.
+# Takes a picture of a view of the newest run: NAME VIEW, such as /utilization.
 picture() {
     [ -n "${PACELINE_BROWSER:-}" ] || return 0
     run=$(python3 -c 'import json, sys, urllib.request

@@ -40,7 +40,7 @@ overlap() {
     # The burst is short enough that there is room for every record.
     timeout 60 paceline burst latest --server "$server" --millis 1500 --json > "$found" 2>> "$raw"
     judge "overlap of char_lm on a staged rank" overlap.py "$found" "$server" 1
-    picture char-lm-devices /devices
+    picture char-lm-devices /utilization
     picture char-lm-overview ""
     kill "$job" 2> /dev/null
     wait "$job" 2> /dev/null

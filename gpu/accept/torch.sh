@@ -63,7 +63,7 @@ traced() {
     mkdir -p "$work/requested"
     timeout 60 paceline trace latest --server "$server" --ranks 1,0 --steps 4 --output "$work/requested" >> "$raw" 2>&1
     picture torch-overview ""
-    picture torch-devices /devices
+    picture torch-devices /utilization
     wait "$running"
     picture torch-code /code
     stop_serving
@@ -78,7 +78,7 @@ scarce() {
     paceline report latest --data "$work/scarce" --json > "$report" 2>> "$raw"
     serve "$work/scarce"
     judge "device memory, and a rank that has too little" memory.py "$server" "$work" "$report"
-    picture torch-scarce /devices
+    picture torch-scarce /utilization
     stop_serving
 }
 

@@ -128,7 +128,7 @@ pub fn scale(tiles: Tiles, shown: Signal<Measure>) -> Memo<(f32, f32)> {
 }
 
 /// Returns the columns of a tile that lie in a view.
-pub fn columns_in(tile: &Tile, view: Span) -> Range<usize> {
+fn columns_in(tile: &Tile, view: Span) -> Range<usize> {
     let column = |step: f64| {
         let column = (step - tile.step as f64) / f64::from(tile.per_column);
         column.clamp(0.0, tile.columns() as f64) as usize

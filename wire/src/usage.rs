@@ -135,6 +135,21 @@ impl Usage {
         self <= Self::DeviceErrors
     }
 
+    /// Returns true if a small value is the one to see: a device or a processor that is idle or slow.
+    #[must_use]
+    pub fn is_worse_if_low(self) -> bool {
+        matches!(
+            self,
+            Self::DeviceBusy
+                | Self::SmActivity
+                | Self::TensorActivity
+                | Self::DramActivity
+                | Self::SmClock
+                | Self::Power
+                | Self::ProcessorUse
+        )
+    }
+
     /// Returns the name used on the dashboard.
     #[must_use]
     pub fn name(self) -> &'static str {

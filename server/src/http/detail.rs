@@ -56,7 +56,7 @@ pub struct HeatmapQuery {
     /// such as `sm-activity` or `processor-use`.
     measure: Option<String>,
     /// The value of a cell that covers several steps or ranks: `max` (the default, which keeps a single slow step
-    /// visible), `mean` or `median`.
+    /// visible), `min`, `mean` or `median`.
     reduce: Option<String>,
     /// The first step. Default: the oldest retained step.
     from: Option<u64>,
@@ -99,7 +99,7 @@ pub async fn heatmap(
         measure: Measure::from_key(measure)
             .ok_or_else(|| Failure::BadRequest(format!("unknown measure {measure:?}: {}", measures())))?,
         reduce: Reduce::from_name(reduce).ok_or_else(|| {
-            Failure::BadRequest(format!("unknown reduce {reduce:?}: use `max`, `mean` or `median`"))
+            Failure::BadRequest(format!("unknown reduce {reduce:?}: use `max`, `min`, `mean` or `median`"))
         })?,
         steps: (query.from.unwrap_or(0), query.to.unwrap_or(u64::MAX)),
         ranks: match &query.ranks {

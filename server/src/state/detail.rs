@@ -137,6 +137,7 @@ impl UsageInSteps {
 /// The cells of a tile while values are added to them.
 enum Cells {
     Max(Vec<f32>),
+    Min(Vec<f32>),
     /// The mean so far, and the number of values in it.
     Mean(Vec<(f32, u32)>),
     /// All values.
@@ -147,6 +148,7 @@ impl Cells {
     fn new(reduce: Reduce, count: usize) -> Self {
         match reduce {
             Reduce::Max => Self::Max(vec![f32::NAN; count]),
+            Reduce::Min => Self::Min(vec![f32::NAN; count]),
             Reduce::Mean => Self::Mean(vec![(f32::NAN, 0); count]),
             Reduce::Median => Self::Median(vec![Vec::new(); count]),
         }
@@ -155,6 +157,7 @@ impl Cells {
     fn add(&mut self, at: usize, value: f32) {
         match self {
             Self::Max(cells) => cells[at] = cells[at].max(value),
+            Self::Min(cells) => cells[at] = cells[at].min(value),
             Self::Mean(cells) => {
                 let (mean, known) = &mut cells[at];
                 *known += 1;
@@ -166,7 +169,7 @@ impl Cells {
 
     fn values(self) -> Vec<f32> {
         match self {
-            Self::Max(cells) => cells,
+            Self::Max(cells) | Self::Min(cells) => cells,
             Self::Mean(cells) => cells.into_iter().map(|(mean, _)| mean).collect(),
             Self::Median(cells) => cells.into_iter().map(median).collect(),
         }
@@ -298,6 +301,8 @@ mod tests {
         }
         let mean = tile(&steps[..2], &Asked { reduce: Reduce::Mean, ..asked((0, 1), 1, 1) }, &[]);
         assert_eq!(mean.values, [4.0]);
+        let min = tile(&steps[..2], &Asked { reduce: Reduce::Min, ..asked((0, 1), 1, 1) }, &[]);
+        assert_eq!(min.values, [2.0]);
         let odd = [step(0, &[5, 900, 6])];
         let median = tile(&odd, &Asked { reduce: Reduce::Median, ..asked((0, 0), 1, 1) }, &[]);
         assert_eq!(median.values, [6.0], "one slow rank does not move the median");

@@ -101,7 +101,8 @@ impl Page {
 
     /// Sends another run of the same name, on 1,024 ranks.
     pub fn large_run(&self) -> anyhow::Result<String> {
-        send(&self.server, Simulation::run(&plan(LARGE.0, LARGE.1, SLOW)))
+        let simulation = Simulation::run(&plan(LARGE.0, LARGE.1, SLOW));
+        send(&self.server, devices::sampled(simulation, SLOW.0, throttle::THERMAL, 1_350))
     }
 
     /// Opens a view, by its index in [`VIEWS`], and waits until it is complete.
@@ -285,6 +286,24 @@ fn the_overview_says_who_is_late_since_when_and_what_would_help() -> anyhow::Res
     browser.click("[data-testid=what-if] summary")?;
     says(browser, "what-if", "rank 2[^]*%")?;
     quiet(browser)
+}
+
+#[test]
+fn a_lowered_clock_among_a_thousand_is_named_and_seen() -> anyhow::Result<()> {
+    let Some(page) = Page::start()? else { return Ok(()) };
+    let browser = &page.browser;
+    let run = page.large_run()?;
+    page.open_run(&run, "/utilization")?;
+    says(browser, "strip-sm-clock", "median 1,980 MHz, from 1,350 MHz .rank 613. to 1,980 MHz")?;
+    says(browser, "strip-device-busy", "97.0 % on all ranks")?;
+    // Sixteen ranks share a row of pixels, and the lowest clock among them is seen.
+    let dark = "const canvas = document.querySelector('[data-testid=strip-sm-clock] [data-testid=strip]').parentElement.querySelector('canvas.raster');
+        const {width, height} = canvas;
+        const {data} = canvas.getContext('2d').getImageData(Math.floor(width / 2), 0, 1, height);
+        const at = [...Array(height).keys()].filter((y) => data[4 * y] < 60);
+        return at.length > 0 && at.length < height / 20 && Math.abs(at[0] / height - 613 / 1024) < 0.03";
+    browser.wait("the dark row of rank 613", dark)?;
+    fits(browser, "the Utilization view of 1,024 ranks")
 }
 
 #[test]

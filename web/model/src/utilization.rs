@@ -1,12 +1,10 @@
 //! How the devices and the hosts of a job are used, in sentences, and which measures are shown.
 
-use std::ops::Range;
-
 use viz::measure::write;
 use wire::device::{DeviceFigure, DeviceSample, throttle};
 use wire::live::Part;
 use wire::live::tile::{Measure, Tile};
-use wire::usage::{Usage, UsageUnit};
+use wire::usage::Usage;
 use wire::views::{RankDevice, Report, UsageNow};
 
 /// The largest number of ranks that a sentence names.
@@ -67,13 +65,13 @@ pub fn written(usage: Usage, value: f32) -> String {
     write(Measure::Usage(usage), value)
 }
 
-/// Says what a measure is in some columns of a tile: the median over ranks of their means, and the ranks that differ most from it.
-/// Of a count, the largest values take the place of means. `None` if no sample lies in the columns.
+/// Says what a measure is in the first column of a tile, which covers the shown steps: the median over ranks, and the ranks that
+/// differ most from it. `None` if no sample lies in these steps.
 #[must_use]
-pub fn spread(usage: Usage, tile: &Tile, columns: Range<usize>) -> Option<String> {
-    let rows = 0..tile.rows as usize;
+pub fn spread(usage: Usage, tile: &Tile) -> Option<String> {
+    let column = tile.values.iter().take(tile.rows as usize).zip(0_u32..);
     let mut values: Vec<(f32, u32)> =
-        rows.filter_map(|row| Some((of_row(usage, tile, row, columns.clone())?, row as u32))).collect();
+        column.filter(|(value, _)| !value.is_nan()).map(|(value, row)| (*value, row)).collect();
     values.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
     let median = written(usage, values.get(values.len().saturating_sub(1) / 2)?.0);
     let ends = [values.first()?, values.last()?];
@@ -90,17 +88,6 @@ pub fn spread(usage: Usage, tile: &Tile, columns: Range<usize>) -> Option<String
     };
     let [low, high] = ends.map(named);
     Some(format!("median {median}, from {low} to {high}"))
-}
-
-/// Returns the mean of a row over some columns, or its largest value if the measure is a count; `None` if it has no values.
-fn of_row(usage: Usage, tile: &Tile, row: usize, columns: Range<usize>) -> Option<f32> {
-    let cell = |column| tile.values.get(column * tile.rows as usize + row).copied();
-    let known: Vec<f32> = columns.filter_map(cell).filter(|value| !value.is_nan()).collect();
-    let mean = || known.iter().map(|value| f64::from(*value)).sum::<f64>() / known.len() as f64;
-    (!known.is_empty()).then(|| match usage.unit() {
-        UsageUnit::Count => known.iter().copied().fold(0.0, f32::max),
-        _ => mean() as f32,
-    })
 }
 
 /// Answers whether the devices, or else the processors, were busy in the last minute, and what a step consists of. `None` if neither is known.
@@ -295,19 +282,23 @@ mod tests {
     }
 
     #[test]
-    fn the_spread_over_ranks_is_of_the_shown_columns() {
-        // Two columns of three ranks.
-        let values = vec![0.9, 0.8, 0.1, 0.9, 0.6, f32::NAN];
-        let tile = Tile { step: 0, per_column: 1, rank: 0, per_row: 1, rows: 3, values };
-        let said = |columns| spread(Usage::DeviceBusy, &tile, columns);
-        let both = "median 70.0 %, from 10.0 % (rank 2) to 90.0 % (rank 0)";
-        assert_eq!(said(0..2).as_deref(), Some(both));
-        assert_eq!(said(1..2).as_deref(), Some("median 60.0 %, from 60.0 % (rank 1) to 90.0 % (rank 0)"));
-        assert_eq!(said(2..2), None);
-        let pooled = Tile { per_row: 8, rank: 16, ..tile.clone() };
-        assert!(spread(Usage::DeviceBusy, &pooled, 0..1).unwrap().contains("10.0 % (ranks 32 to 39)"));
-        let even = Tile { values: vec![0.9; 6], ..tile };
-        assert_eq!(spread(Usage::DeviceBusy, &even, 0..2).as_deref(), Some("90.0 % on all ranks"));
+    fn the_spread_names_the_ranks_that_differ_most() {
+        let of = |values: &[f32]| Tile {
+            step: 0,
+            per_column: 64,
+            rank: 0,
+            per_row: 1,
+            rows: values.len() as u32,
+            values: values.into(),
+        };
+        let said = |values: &[f32]| spread(Usage::DeviceBusy, &of(values));
+        let named = "median 80.0 %, from 10.0 % (rank 2) to 90.0 % (rank 0)";
+        assert_eq!(said(&[0.9, 0.8, 0.1, f32::NAN]).as_deref(), Some(named));
+        assert_eq!(said(&[0.9, 0.9]).as_deref(), Some("90.0 % on all ranks"));
+        assert_eq!(said(&[0.9]).as_deref(), Some("90.0 %"));
+        assert_eq!(said(&[f32::NAN; 2]), None);
+        let pooled = Tile { per_row: 8, rank: 16, ..of(&[0.9, 0.8, 0.1]) };
+        assert!(spread(Usage::DeviceBusy, &pooled).unwrap().contains("10.0 % (ranks 32 to 39)"));
     }
 
     #[test]

@@ -241,7 +241,7 @@ pub fn Ranks() -> impl IntoView {
 fn Controls(selection: RanksSelection, tiles: Tiles, ends: Memo<(f32, f32)>) -> impl IntoView {
     let theme = expect_context::<Theme>();
     let address = selection.cells.address;
-    let pools = Reduce::ALL
+    let pools = [Reduce::Max, Reduce::Mean, Reduce::Median]
         .map(|pool| {
             let title = match pool {
                 Reduce::Max => "A pixel shows the maximum of its cells: slow cells never disappear",
@@ -249,6 +249,7 @@ fn Controls(selection: RanksSelection, tiles: Tiles, ends: Memo<(f32, f32)>) -> 
                 Reduce::Median => {
                     "A pixel shows the median of its cells: slow cells disappear unless most are slow"
                 }
+                Reduce::Min => "A pixel shows the minimum of its cells",
             };
             view! {
                 <button

@@ -74,6 +74,8 @@ impl Measure {
 pub enum Reduce {
     /// The maximum. A single slow cell never disappears, but zooming out makes the tile brighter.
     Max,
+    /// The minimum, for figures of which a small value is the one to see.
+    Min,
     /// The mean. It hides outliers.
     Mean,
     /// The median. A slow rank does not move it, so it is what ranks are compared with.
@@ -82,13 +84,14 @@ pub enum Reduce {
 
 impl Reduce {
     /// All reductions.
-    pub const ALL: [Self; 3] = [Self::Max, Self::Mean, Self::Median];
+    pub const ALL: [Self; 4] = [Self::Max, Self::Min, Self::Mean, Self::Median];
 
     /// Returns the name used in the legend and in a URL.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Max => "max",
+            Self::Min => "min",
             Self::Mean => "mean",
             Self::Median => "median",
         }

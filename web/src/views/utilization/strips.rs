@@ -1,14 +1,17 @@
 //! The measures of devices and hosts over steps: a strip for each, with a row per rank.
 
 use leptos::prelude::*;
+use leptos_use::signal_throttled;
 use model::utilization::{Measures, spread, written};
 use units::capitalized;
+use viz::span::Span;
 use wire::live::tile::{Measure, Reduce};
-use wire::usage::Usage;
+use wire::usage::{Usage, UsageUnit};
 use wire::views::UsageNow;
 
+use crate::api::{self, Cells, Ranks};
 use crate::heatmap::{self, Form, Heatmap, Selection};
-use crate::live::Live;
+use crate::live::{Live, Turn};
 use crate::range::Range;
 use crate::route::{Address, RunId};
 use crate::tiles::Tiles;
@@ -16,6 +19,11 @@ use crate::with_steps::WithSteps;
 
 /// The least and the largest height of the rows of a strip together, in pixels.
 const HEIGHTS: (f64, f64) = (16.0, 96.0);
+/// The largest number of rows that a text is made from.
+const MAX_ROWS: u32 = 4_096;
+/// The time between requests for a text during a live run, and the shortest time between two, in milliseconds.
+const AGAIN_MILLIS: u64 = 2_000;
+const AT_MOST_EVERY_MILLIS: f64 = 400.0;
 
 /// The strips of all measures.
 #[component]
@@ -72,20 +80,18 @@ fn Strip(usage: Usage) -> impl IntoView {
         })
     });
     let measure = Signal::stored(Measure::Usage(usage));
-    let selection = Selection::new(expect_context::<Address>(), measure, order, culprit, Reduce::Mean);
+    // An idle device among a thousand busy ones must not disappear in a pixel.
+    let worst = if usage.is_worse_if_low() { Reduce::Min } else { Reduce::Max };
+    let selection = Selection::new(expect_context::<Address>(), measure, order, culprit, worst);
     let tiles = Tiles::new(expect_context::<RunId>());
     let ends = heatmap::scale(tiles, measure);
-    let range = expect_context::<Range>();
-    let spread = Memo::new(move |_| {
-        let view = range.view();
-        tiles.with(|tile| tile.and_then(|(tile, _)| spread(usage, tile, heatmap::columns_in(tile, view))))
-    });
+    let spread = spread_of(usage);
     let end = move |read: fn((f32, f32)) -> f32| written(usage, read(ends.get()));
     view! {
         <section class="strip" aria-label=usage.name() data-testid=format!("strip-{}", Measure::Usage(usage).key())>
             <div class="strip-head">
                 <h3>{capitalized(usage.name())}</h3>
-                <span>{spread}</span>
+                <span>{move || spread.get()}</span>
                 <span class="grow"></span>
                 <span class="scale">
                     <span>{move || end(|ends| ends.0)}</span>
@@ -97,4 +103,34 @@ fn Strip(usage: Usage) -> impl IntoView {
         </section>
     }
     .into_any()
+}
+
+/// Fetches what each rank's mean over the shown steps is, and says how the ranks differ.
+fn spread_of(usage: Usage) -> Memo<Option<String>> {
+    let (live, range, run) = (expect_context::<Live>(), expect_context::<Range>(), expect_context::<RunId>());
+    let turn = live.turn(AGAIN_MILLIS);
+    let wanted = Memo::new(move |_| {
+        let (view, known) = (range.view(), range.known());
+        let shown = Span::new(view.start.max(known.start), view.end.min(known.end));
+        (!known.is_empty()).then(|| (model::range::ends(shown), turn.get()))
+    });
+    // A drag changes the range in every frame.
+    let seldom: Signal<Option<((u64, u64), Turn)>> = signal_throttled(wanted, AT_MOST_EVERY_MILLIS);
+    let reduce = if usage.unit() == UsageUnit::Count { Reduce::Max } else { Reduce::Mean };
+    let measure = Measure::Usage(usage);
+    let found = LocalResource::new(move || {
+        let (run, wanted) = (run.get(), seldom.get());
+        async move {
+            let cells = Cells {
+                measure,
+                reduce,
+                steps: wanted?.0,
+                ranks: Ranks::Between(0, u32::MAX),
+                most: (1, MAX_ROWS),
+            };
+            spread(usage, &api::tile(&run, cells).await.ok()?)
+        }
+    });
+    // The old text stays until the new one arrives.
+    Memo::new(move |old: Option<&Option<String>>| found.get().unwrap_or_else(|| old.cloned().flatten()))
 }

@@ -188,6 +188,11 @@ fn pool_columns(pooled: &mut [f32], tile: &Tile, reduce: Reduce, columns: Range<
             }
             pooled.iter_mut().filter(|v| **v == f32::NEG_INFINITY).for_each(|v| *v = f32::NAN);
         }
+        Reduce::Min => {
+            for (row, least) in pooled.iter_mut().enumerate() {
+                *least = least_of(columns.clone().map(|at| column(at)[row]));
+            }
+        }
         Reduce::Mean => {
             for (row, mean) in pooled.iter_mut().enumerate() {
                 *mean = mean_of(columns.clone().map(|at| column(at)[row]));
@@ -206,9 +211,15 @@ fn pool(reduce: Reduce, values: &[f32]) -> f32 {
     match (reduce, values) {
         (_, [one]) => *one,
         (Reduce::Max, values) => largest_of(values),
+        (Reduce::Min, values) => least_of(values.iter().copied()),
         (Reduce::Mean, values) => mean_of(values.iter().copied()),
         (Reduce::Median, values) => median_of(values),
     }
+}
+
+/// Returns the smallest known value; NaN if there are none.
+fn least_of(values: impl Iterator<Item = f32>) -> f32 {
+    values.fold(f32::NAN, f32::min)
 }
 
 /// Returns the largest known value; NaN if there are none.
@@ -314,6 +325,7 @@ mod tests {
         let tile = tile(0, 1, &[1.0, f32::NAN, 3.0, 9.0]);
         let max = map(&tile, &colours);
         assert_eq!(picture(&tile, &max, 2, 1), "19\n");
+        assert_ne!(picture(&tile, &Heatmap { reduce: Reduce::Min, ..max }, 2, 1), picture(&tile, &max, 2, 1));
         assert_eq!(picture(&tile, &Heatmap { reduce: Reduce::Mean, ..max }, 2, 1), "16\n");
     }
 
