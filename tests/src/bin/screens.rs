@@ -28,7 +28,7 @@ const VIEWS: [(&str, &str, &str); 7] = [
     ("ranks", "/ranks", "rank-list"),
     ("buckets", "/buckets", "waterfall-facts"),
     ("scaling", "/scaling", "scaling-runs"),
-    ("devices", "/devices", "device-sentence|no-devices"),
+    ("utilization", "/utilization", "usage-answer|no-usage"),
     ("code", "/code", "flame|code-status"),
     ("health", "/health", "trust"),
 ];

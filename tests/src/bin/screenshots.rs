@@ -72,6 +72,9 @@ fn real_run(browser: &Browser, folder: &Path) -> anyhow::Result<()> {
     browser.open(&format!("{run}/buckets?rank=2&step={STEP}&bucket=0"))?;
     says(browser, "waterfall-facts", "ranks")?;
     take(browser, &folder.join("buckets.png"))?;
+    browser.open(&format!("{run}/utilization"))?;
+    says(browser, "strip-processor-use", "median")?;
+    take(browser, &folder.join("utilization.png"))?;
     browser.open(&format!("{run}/scaling"))?;
     says(browser, "scaling-runs", "char_lm")?;
     let height = browser.run("return document.querySelector('main').scrollHeight + 64")?;
