@@ -8,7 +8,9 @@ use wire::request::RecordingRequest;
 use wire::views::captures::{Capture, TraceComparison};
 use wire::views::comparison::Comparison;
 use wire::views::scaling::Scaling;
-use wire::views::{ApiError, ModuleLayouts, RankBurst, RankDevice, RankStacks, Report, RunSummary, UsageNow};
+use wire::views::{
+    ApiError, ModuleLayouts, RankBurst, RankDevice, RankStacks, RecentUsage, Report, RunSummary,
+};
 
 /// Fetches the waterfall of one step; of the newest if `step` is `None`.
 pub async fn waterfall(run: &str, step: Option<u64>) -> Result<Waterfall, String> {
@@ -123,7 +125,7 @@ pub async fn devices(run: &str) -> Result<Vec<RankDevice>, String> {
 }
 
 /// Fetches every measure of devices and hosts over the last minute.
-pub async fn usage(run: &str) -> Result<Vec<UsageNow>, String> {
+pub async fn usage(run: &str) -> Result<Vec<RecentUsage>, String> {
     json(Request::get(&format!("/api/v1/runs/{run}/usage")).send().await).await
 }
 

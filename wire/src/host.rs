@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::MonoNanos;
 
-/// A figure of a [`HostSample`]. A kernel or a container may not provide all of them. The first ones are in nanoseconds.
+/// A figure of a [`HostSample`]. A kernel or a container may not provide all of them. Those up to [`Self::IoPressure`]
+/// are in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]

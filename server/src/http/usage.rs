@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use wire::usage::Usage;
-use wire::views::{ApiError, UsageNow};
+use wire::views::{ApiError, RecentUsage};
 
 use super::App;
 use super::api::find;
@@ -17,11 +17,14 @@ use crate::state::usage::MeasureHistory;
     get,
     path = "/api/v1/runs/{run}/usage",
     params(("run" = String, Path)),
-    responses((status = 200, body = Vec<UsageNow>), (status = 404, body = ApiError))
+    responses((status = 200, body = Vec<RecentUsage>), (status = 404, body = ApiError))
 )]
-pub async fn usage(State(app): State<App>, Path(run): Path<String>) -> Result<Json<Vec<UsageNow>>, Failure> {
+pub async fn usage(
+    State(app): State<App>,
+    Path(run): Path<String>,
+) -> Result<Json<Vec<RecentUsage>>, Failure> {
     let run = find(&app, &run)?.summary.run.clone();
-    Ok(Json(app.hub.ask(|reply| Command::UsageNow { run, reply }).await?))
+    Ok(Json(app.hub.ask(|reply| Command::RecentUsage { run, reply }).await?))
 }
 
 /// Returns one measure of each rank over time.

@@ -64,7 +64,7 @@ pub const ANALYSED_STEPS: usize = 20_000;
 pub const RANK_BYTES: usize = 256 << 20;
 
 /// The largest size of a run's samples of devices and hosts over time, in bytes. 1,024 ranks x 28 measures x (3,600 seconds + 2,880
-/// means) x about 2 bytes = 370 MB. Each rank has an equal share. In a larger run, samples are averaged before they are an
+/// means) x 2.6 bytes, as measured with noisy values, = 480 MB. Each rank has an equal share. In a larger run, samples are averaged before they are an
 /// hour old.
 pub const USAGE_BYTES: usize = 512 << 20;
 
@@ -86,7 +86,7 @@ pub const PROBES: usize = 1 << 20;
 pub const CLOCK_PROBES: usize = 4_096;
 
 /// The largest size of all runs in memory together, in bytes. A run of 1,024 ranks takes at most 360 (analyzed) + 128
-/// (stored records) + 20 (open) + 370 (devices and hosts over time) MB. Beyond this size ended runs leave memory first, least recently used first. Then the
+/// (stored records) + 20 (open) + 480 (devices and hosts over time) MB. Beyond this size ended runs leave memory first, least recently used first. Then the
 /// largest run drops the older half of what it holds.
 pub const ALL_BYTES: usize = 2 << 30;
 

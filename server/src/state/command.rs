@@ -11,7 +11,7 @@ use wire::request::{RecordingRequest, Requests, TraceRequest};
 use wire::stacks::Stacks;
 use wire::usage::Usage;
 use wire::views::captures::TraceComparison;
-use wire::views::{ModuleLayouts, UsageNow};
+use wire::views::{ModuleLayouts, RecentUsage};
 
 use super::devices::Devices;
 use super::not_shown::NotShown;
@@ -109,11 +109,11 @@ pub enum Command {
         reply: oneshot::Sender<Vec<MeasureHistory>>,
     },
     /// Get the last minute of the ranks' devices and hosts, summarized by measure.
-    UsageNow {
+    RecentUsage {
         /// The run.
         run: RunId,
         /// The summary of each measure that some rank reports; empty if there is no such run.
-        reply: oneshot::Sender<Vec<UsageNow>>,
+        reply: oneshot::Sender<Vec<RecentUsage>>,
     },
     /// Ask ranks for a burst.
     AskForBurst {
@@ -198,7 +198,7 @@ impl Command {
             | Self::ReportBetween { run, .. }
             | Self::Devices { run, .. }
             | Self::Usage { run, .. }
-            | Self::UsageNow { run, .. }
+            | Self::RecentUsage { run, .. }
             | Self::AskForBurst { run, .. }
             | Self::AskForStacks { run, .. }
             | Self::AskForTrace { run, .. }

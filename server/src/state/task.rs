@@ -249,8 +249,8 @@ impl Task {
             Command::Usage { usage, reply, .. } => {
                 let _gone = reply.send(run.map(|run| run.usage(usage)).unwrap_or_default());
             }
-            Command::UsageNow { reply, .. } => {
-                let _gone = reply.send(run.map(Run::usage_now).unwrap_or_default());
+            Command::RecentUsage { reply, .. } => {
+                let _gone = reply.send(run.map(Run::recent_usage).unwrap_or_default());
             }
             Command::AskForBurst { run: id, rank, millis, reply } => {
                 let request = RecordingRequest::at(now, millis);

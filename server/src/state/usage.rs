@@ -10,7 +10,7 @@ use wire::clock::ServerNanos;
 use wire::device::DeviceSample;
 use wire::host::HostSample;
 use wire::usage::{Usage, UsageUnit};
-use wire::views::UsageNow;
+use wire::views::RecentUsage;
 
 use self::packed::{Packed, Points};
 
@@ -38,13 +38,13 @@ impl RankUsage {
     /// Adds a sample of the rank's device, and drops resolution of old samples until the rank takes at most about `most` bytes.
     pub fn add_device(&mut self, at: ServerNanos, sample: &DeviceSample, most: usize) {
         let values = Usage::ALL.into_iter().filter_map(|usage| Some((usage, usage.of_device(sample)?)));
-        self.device.add(packed::nanos(at), values, most.saturating_sub(self.host.bytes()));
+        self.device.add(at.0, values, most.saturating_sub(self.host.bytes()));
     }
 
     /// Adds a sample of the rank's host.
     pub fn add_host(&mut self, at: ServerNanos, sample: &HostSample, most: usize) {
         let values = Usage::ALL.into_iter().filter_map(|usage| Some((usage, usage.of_host(sample)?)));
-        self.host.add(packed::nanos(at), values, most.saturating_sub(self.device.bytes()));
+        self.host.add(at.0, values, most.saturating_sub(self.device.bytes()));
     }
 
     fn series(&self, usage: Usage) -> &Series {
@@ -197,7 +197,7 @@ impl Series {
 
 /// Summarizes the last minute of all ranks, by measure.
 #[must_use]
-pub fn now<'a>(ranks: impl Iterator<Item = (u32, &'a RankUsage)>) -> Vec<UsageNow> {
+pub fn recent<'a>(ranks: impl Iterator<Item = (u32, &'a RankUsage)>) -> Vec<RecentUsage> {
     let mut values: BTreeMap<Usage, (Vec<(f32, u32)>, f32)> = BTreeMap::new();
     for (rank, usage) in ranks {
         for (usage, value, so_far) in usage.recent() {
@@ -210,7 +210,14 @@ pub fn now<'a>(ranks: impl Iterator<Item = (u32, &'a RankUsage)>) -> Vec<UsageNo
         all.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let (low, largest) = (*all.first()?, all.last()?.0);
         let high = *all.iter().find(|(value, _)| *value == largest)?;
-        Some(UsageNow { usage, ranks: all.len() as u32, median: all[(all.len() - 1) / 2].0, low, high, most })
+        Some(RecentUsage {
+            usage,
+            ranks: all.len() as u32,
+            median: all[(all.len() - 1) / 2].0,
+            low,
+            high,
+            most,
+        })
     };
     values.into_iter().filter_map(summary).collect()
 }
@@ -288,7 +295,7 @@ impl Values {
     /// else the newest one if it is no older than a sample lasts. NaN if there is none.
     #[must_use]
     pub fn within(&self, (begin, end): (ServerNanos, ServerNanos)) -> f32 {
-        let (begin, end) = (packed::nanos(begin), packed::nanos(end));
+        let (begin, end) = (begin.0, end.0);
         let first = self.points.partition_point(|(at, _)| *at <= begin);
         let after = self.points.partition_point(|(at, _)| *at <= end);
         let mean = || {

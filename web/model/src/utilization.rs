@@ -5,7 +5,7 @@ use wire::device::{DeviceFigure, DeviceSample, throttle};
 use wire::live::Part;
 use wire::live::tile::{Measure, Tile};
 use wire::usage::Usage;
-use wire::views::{RankDevice, Report, UsageNow};
+use wire::views::{RankDevice, RecentUsage, Report};
 
 /// The largest number of ranks that a sentence names.
 const MAX_NAMED: usize = 10;
@@ -45,9 +45,9 @@ pub struct Measures {
 impl Measures {
     /// Sorts the reported measures.
     #[must_use]
-    pub fn new(now: &[UsageNow]) -> Self {
+    pub fn new(recent: &[RecentUsage]) -> Self {
         let mut measures = Self::default();
-        for UsageNow { usage, most, .. } in now {
+        for RecentUsage { usage, most, .. } in recent {
             let list = match MAIN.contains(usage) {
                 _ if *most <= 0.0 => &mut measures.zero,
                 true => &mut measures.main,
@@ -65,8 +65,8 @@ pub fn written(usage: Usage, value: f32) -> String {
     write(Measure::Usage(usage), value)
 }
 
-/// Says what a measure is in the first column of a tile, which covers the shown steps: the median over ranks, and the ranks that
-/// differ most from it. `None` if no sample lies in these steps.
+/// Says what a measure is over the steps of a tile's first column: the median over ranks, and the smallest and the largest
+/// value with their ranks. `None` if no sample lies in these steps.
 #[must_use]
 pub fn spread(usage: Usage, tile: &Tile) -> Option<String> {
     let column = tile.values.iter().take(tile.rows as usize).zip(0_u32..);
@@ -90,18 +90,19 @@ pub fn spread(usage: Usage, tile: &Tile) -> Option<String> {
     Some(format!("median {median}, from {low} to {high}"))
 }
 
-/// Answers whether the devices, or else the processors, were busy in the last minute, and what a step consists of. `None` if neither is known.
+/// Says how busy the devices, or else the processors, were in the last minute, and what a step consists of. `None` if
+/// neither is known.
 #[must_use]
-pub fn answer(now: &[UsageNow], report: &Report) -> Option<String> {
-    let of = |usage| now.iter().find(|one| one.usage == usage);
+pub fn answer(recent: &[RecentUsage], report: &Report) -> Option<String> {
+    let of = |usage| recent.iter().find(|one| one.usage == usage);
     let parts = [busy(&of), step(report)];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     (!parts.is_empty()).then(|| format!("{}.", parts.join(". ")))
 }
 
 /// Says how busy the devices are, or the processors if no device is reported.
-fn busy<'a>(of: &impl Fn(Usage) -> Option<&'a UsageNow>) -> Option<String> {
-    let low = |now: &UsageNow| {
+fn busy<'a>(of: &impl Fn(Usage) -> Option<&'a RecentUsage>) -> Option<String> {
+    let low = |now: &RecentUsage| {
         let is_low = now.low.0 < now.median * (1.0 - DIFFERS);
         is_low.then(|| format!(", rank {} only {}", now.low.1, written(now.usage, now.low.0)))
     };
@@ -265,8 +266,8 @@ mod tests {
         )
     }
 
-    fn now(usage: Usage, median: f32, low: (f32, u32)) -> UsageNow {
-        UsageNow { usage, ranks: 4, median, low, high: (median, 0), most: median }
+    fn now(usage: Usage, median: f32, low: (f32, u32)) -> RecentUsage {
+        RecentUsage { usage, ranks: 4, median, low, high: (median, 0), most: median }
     }
 
     #[test]
@@ -303,7 +304,7 @@ mod tests {
 
     #[test]
     fn the_answer_is_of_devices_if_there_are_any_and_names_a_rank_that_is_less_busy() {
-        let said = |now: &[UsageNow]| busy(&|usage| now.iter().find(|one| one.usage == usage));
+        let said = |now: &[RecentUsage]| busy(&|usage| now.iter().find(|one| one.usage == usage));
         let processor = now(Usage::ProcessorUse, 0.5, (0.49, 1));
         assert_eq!(
             said(std::slice::from_ref(&processor)).as_deref(),

@@ -31,6 +31,12 @@ pub fn label(culprit: Option<&Culprit>, cause: Cause) -> String {
     format!("{} · {}", who(culprit), cause.words())
 }
 
+/// Returns the first rank that the worst verdict names.
+#[must_use]
+pub fn first_culprit(report: &Report) -> Option<u32> {
+    report.verdicts.first()?.culprit.as_ref()?.ranks().first().copied()
+}
+
 /// Returns the figure that shows a cause: the part of the step in which it lengthens the culprit's own time.
 #[must_use]
 pub fn measure(cause: Cause) -> Measure {

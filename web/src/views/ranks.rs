@@ -80,7 +80,7 @@ impl RanksSelection {
             ranks::listed(arrangement.get(), &ranks::costs(&run.report, measure.get())).map(Arc::new)
         });
         let pinned = Memo::new(move |_| pins::read(&address.param("pin").unwrap_or_default()));
-        let culprit = Memo::new(move |_| live.run.with(|run| culprit(&run.as_ref()?.report)));
+        let culprit = Memo::new(move |_| live.run.with(|run| verdict::first_culprit(&run.as_ref()?.report)));
         let cells = heatmap::Selection::new(address, measure.into(), order, culprit, Reduce::Max);
         Self {
             cells,
@@ -114,11 +114,6 @@ impl RanksSelection {
         ranks.extend(self.cells.rank.get().filter(|rank| !ranks.contains(rank)));
         ranks
     }
-}
-
-/// Returns the first rank that the worst verdict names.
-fn culprit(report: &Report) -> Option<u32> {
-    report.verdicts.first()?.culprit.as_ref()?.ranks().first().copied()
 }
 
 /// Fetches the devices of the ranks, and again while the run is live.

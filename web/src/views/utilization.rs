@@ -7,7 +7,7 @@ mod strips;
 
 use leptos::prelude::*;
 use model::utilization::{answer, sentence};
-use wire::views::{RankBurst, RankDevice, UsageNow};
+use wire::views::{RankBurst, RankDevice, RecentUsage};
 
 use self::bursts::Bursts;
 use self::samples::Samples;
@@ -19,7 +19,7 @@ use crate::route::RunId;
 /// How a run is used.
 #[derive(Clone, Default, PartialEq)]
 struct Fetched {
-    usage: Vec<UsageNow>,
+    usage: Vec<RecentUsage>,
     samples: Vec<RankDevice>,
     bursts: Vec<RankBurst>,
 }

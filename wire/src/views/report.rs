@@ -185,7 +185,7 @@ pub struct RankDevice {
 /// One measure of devices or hosts over the last minute, on all ranks that report it: means, and of a count the largest values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct UsageNow {
+pub struct RecentUsage {
     /// The measure.
     pub usage: Usage,
     /// The number of ranks that report it.

@@ -5,7 +5,7 @@ use wire::device::DeviceSample;
 use wire::host::HostSample;
 use wire::ids::Rank;
 use wire::usage::Usage;
-use wire::views::UsageNow;
+use wire::views::RecentUsage;
 
 use super::{RankState, Run};
 use crate::state::budget;
@@ -43,8 +43,8 @@ impl Run {
 
     /// Summarizes the last minute of all ranks.
     #[must_use]
-    pub fn usage_now(&self) -> Vec<UsageNow> {
-        usage::now(self.ranks.iter().map(|(rank, state)| (rank as u32, &state.usage)))
+    pub fn recent_usage(&self) -> Vec<RecentUsage> {
+        usage::recent(self.ranks.iter().map(|(rank, state)| (rank as u32, &state.usage)))
     }
 
     /// Returns one measure of every rank of the world over time, to be read outside the hub. A rank that has not sent anything has

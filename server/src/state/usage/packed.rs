@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pco::standalone::{simple_compress, simple_decompress};
-use wire::clock::ServerNanos;
 use wire::usage::Usage;
 
 /// Samples in columns, oldest first. A value that a sample lacks is NaN.
@@ -125,9 +124,4 @@ fn packed<T: pco::data_types::Number>(values: &[T]) -> Option<Box<[u8]>> {
 /// Returns the values that [`packed`] compressed.
 fn unpacked<T: pco::data_types::Number>(bytes: &[u8]) -> Vec<T> {
     simple_decompress(bytes).unwrap_or_default()
-}
-
-/// Returns the time of a sample for [`Points`].
-pub(super) fn nanos(at: ServerNanos) -> i64 {
-    at.0
 }

@@ -132,11 +132,11 @@ fn the_last_minute_is_summarized_over_ranks() {
         rank
     };
     let ranks = [of([400, 600]), of([100, 100]), of([900, 900]), of([0, 200])];
-    let now = now(ranks.iter().enumerate().map(|(at, rank)| (at as u32, rank)));
-    let used = now.iter().find(|one| one.usage == Usage::ProcessorUse).unwrap();
+    let recent = recent(ranks.iter().enumerate().map(|(at, rank)| (at as u32, rank)));
+    let used = recent.iter().find(|one| one.usage == Usage::ProcessorUse).unwrap();
     assert_eq!((used.ranks, used.median, used.low, used.high), (4, 0.1, (0.1, 1), (0.9, 2)));
     assert_eq!(used.most, 0.9);
-    assert!(now.iter().all(|one| !one.usage.is_of_device()), "no rank has a device");
+    assert!(recent.iter().all(|one| !one.usage.is_of_device()), "no rank has a device");
 }
 
 proptest! {

@@ -3,11 +3,12 @@
 use leptos::prelude::*;
 use leptos_use::signal_throttled;
 use model::utilization::{Measures, spread, written};
+use model::verdict::first_culprit;
 use units::capitalized;
 use viz::span::Span;
 use wire::live::tile::{Measure, Reduce};
 use wire::usage::{Usage, UsageUnit};
-use wire::views::UsageNow;
+use wire::views::RecentUsage;
 
 use crate::api::{self, Cells, Ranks};
 use crate::heatmap::{self, Form, Heatmap, Selection};
@@ -21,19 +22,22 @@ use crate::with_steps::WithSteps;
 const HEIGHTS: (f64, f64) = (16.0, 96.0);
 /// The largest number of rows that a text is made from.
 const MAX_ROWS: u32 = 4_096;
-/// The time between requests for a text during a live run, and the shortest time between two, in milliseconds.
+/// The time between requests for a text during a live run, in milliseconds.
 const AGAIN_MILLIS: u64 = 2_000;
+/// The shortest time between two requests, in milliseconds. A drag changes the range in every frame.
 const AT_MOST_EVERY_MILLIS: f64 = 400.0;
 
 /// The strips of all measures.
 #[component]
-pub fn Strips(usage: Memo<Vec<UsageNow>>) -> impl IntoView {
+pub fn Strips(usage: Memo<Vec<RecentUsage>>) -> impl IntoView {
+    let live = expect_context::<Live>();
+    let culprit = Memo::new(move |_| live.run.with(|run| first_culprit(&run.as_ref()?.report)));
     let measures = Memo::new(move |_| usage.with(|usage| Measures::new(usage)));
     let list = move |usages: fn(&Measures) -> &Vec<Usage>| {
         let each = move || measures.with(|measures| usages(measures).clone());
         view! {
             <For each=each key=|usage| *usage let(usage)>
-                <Strip usage=usage />
+                <Strip usage=usage culprit=culprit />
             </For>
         }
     };
@@ -62,7 +66,7 @@ pub fn Strips(usage: Memo<Vec<UsageNow>>) -> impl IntoView {
                     </button>
                 </p>
                 <Show when=move || is_open.get()>{list(|measures| &measures.more)}</Show>
-                <p class="note">{zero}</p>
+                <p class="quiet">{zero}</p>
             </section>
         }
     };
@@ -70,19 +74,12 @@ pub fn Strips(usage: Memo<Vec<UsageNow>>) -> impl IntoView {
 }
 
 #[component]
-fn Strip(usage: Usage) -> impl IntoView {
-    let live = expect_context::<Live>();
-    let order = Memo::new(|_| None);
-    let culprit = Memo::new(move |_| {
-        live.run.with(|run| {
-            let report = &run.as_ref()?.report;
-            report.verdicts.first()?.culprit.as_ref()?.ranks().first().copied()
-        })
-    });
+fn Strip(usage: Usage, culprit: Memo<Option<u32>>) -> impl IntoView {
     let measure = Signal::stored(Measure::Usage(usage));
     // An idle device among a thousand busy ones must not disappear in a pixel.
     let worst = if usage.is_worse_if_low() { Reduce::Min } else { Reduce::Max };
-    let selection = Selection::new(expect_context::<Address>(), measure, order, culprit, worst);
+    let in_order = Memo::new(|_| None);
+    let selection = Selection::new(expect_context::<Address>(), measure, in_order, culprit, worst);
     let tiles = Tiles::new(expect_context::<RunId>());
     let ends = heatmap::scale(tiles, measure);
     let spread = spread_of(usage);
@@ -105,7 +102,7 @@ fn Strip(usage: Usage) -> impl IntoView {
     .into_any()
 }
 
-/// Fetches what each rank's mean over the shown steps is, and says how the ranks differ.
+/// Fetches the mean of each rank over the shown steps, and says how the ranks differ.
 fn spread_of(usage: Usage) -> Memo<Option<String>> {
     let (live, range, run) = (expect_context::<Live>(), expect_context::<Range>(), expect_context::<RunId>());
     let turn = live.turn(AGAIN_MILLIS);
@@ -114,7 +111,6 @@ fn spread_of(usage: Usage) -> Memo<Option<String>> {
         let shown = Span::new(view.start.max(known.start), view.end.min(known.end));
         (!known.is_empty()).then(|| (model::range::ends(shown), turn.get()))
     });
-    // A drag changes the range in every frame.
     let seldom: Signal<Option<((u64, u64), Turn)>> = signal_throttled(wanted, AT_MOST_EVERY_MILLIS);
     let reduce = if usage.unit() == UsageUnit::Count { Reduce::Max } else { Reduce::Mean };
     let measure = Measure::Usage(usage);
