@@ -114,7 +114,9 @@ impl Series {
             let rest = self.open.split_off(self.open.len().saturating_sub(RECENT).max(self.open.len() / 2));
             self.fine.extend(Packed::new(&std::mem::replace(&mut self.open, rest)));
         }
-        while self.fine.front().is_some_and(|oldest| at - oldest.until > FINE_NANOS) || self.bytes() > most {
+        while self.fine.front().is_some_and(|oldest| at.saturating_sub(oldest.until) > FINE_NANOS)
+            || self.bytes() > most
+        {
             if !self.drop_resolution() {
                 break;
             }
@@ -141,7 +143,7 @@ impl Series {
 
     /// Adds a sample to the means.
     fn average(&mut self, at: i64, values: impl Iterator<Item = (Usage, f32)>) {
-        if self.next_mean.since.is_some_and(|since| at - since >= self.mean_nanos()) {
+        if self.next_mean.since.is_some_and(|since| at.saturating_sub(since) >= self.mean_nanos()) {
             std::mem::take(&mut self.next_mean).finish(&mut self.open_means);
         }
         self.next_mean.add(at, values);
@@ -308,11 +310,11 @@ impl Values {
         };
         let covering = || {
             let (at, value) = self.points.get(after)?;
-            (at - end < self.covered(after)).then_some(*value)
+            (at.saturating_sub(end) < self.covered(after)).then_some(*value)
         };
         let newest = || {
             let (at, value) = self.points.last().filter(|_| after == self.points.len())?;
-            (begin - at < SAMPLE_NANOS).then_some(*value)
+            (begin.saturating_sub(*at) < SAMPLE_NANOS).then_some(*value)
         };
         mean().or_else(covering).or_else(newest).unwrap_or(f32::NAN)
     }

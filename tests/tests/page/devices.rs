@@ -248,6 +248,10 @@ fn the_page_answers_whether_devices_are_busy_and_shows_measures_over_steps() -> 
         (reds.len() == 4 && reds[SLOW] < reds[0]).then_some(reds)
     })?;
     ensure!(reds[0] == reds[1] && reds[0] == reds[3], "{reds:?}");
+    // The keys of all views zoom, and the strips follow.
+    browser.type_keys("w")?;
+    browser.wait("the zoomed steps", "return new URLSearchParams(location.search).get('steps') !== null")?;
+    shows(&browser, "strip-sm-clock", "from 1,350 MHz .rank 2.")?;
     // A click selects the rank and the step, for all views.
     browser.click("[data-testid=strip-sm-clock] [data-testid=strip]")?;
     browser.wait(

@@ -61,7 +61,8 @@ pub struct RanksSelection {
 impl RanksSelection {
     fn new(address: Address, live: Live, range: Range, run: RunId) -> Self {
         let measure = Memo::new(move |_| {
-            let chosen = address.param("measure").and_then(|key| Measure::from_key(&key));
+            let of_step = |measure: &Measure| Measure::OF_STEPS.contains(measure);
+            let chosen = address.param("measure").and_then(|key| Measure::from_key(&key)).filter(of_step);
             let of_cause = || {
                 live.run.with(|run| {
                     run.as_ref().and_then(|run| Some(verdict::measure(run.report.verdicts.first()?.cause)))

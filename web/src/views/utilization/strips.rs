@@ -12,6 +12,7 @@ use wire::views::RecentUsage;
 
 use crate::api::{self, Cells, Ranks};
 use crate::heatmap::{self, Form, Heatmap, Selection};
+use crate::keys;
 use crate::live::{Live, Turn};
 use crate::range::Range;
 use crate::route::{Address, RunId};
@@ -47,6 +48,14 @@ pub fn Strips(usage: Memo<Vec<RecentUsage>>) -> impl IntoView {
         let names: Vec<&str> = measures.with(|all| all.zero.iter().map(|usage| usage.name()).collect());
         (!names.is_empty()).then(|| format!("0 on all ranks so far: {}.", names.join(", ")))
     };
+    let (address, range) = (expect_context::<Address>(), expect_context::<Range>());
+    keys::global(move |key| match key {
+        "Escape" => {
+            address.set([("step", None), ("rank", Some("none".into()))]);
+            true
+        }
+        _ => range.key(key),
+    });
     let content = move || {
         view! {
             <section class="panel" aria-label="Utilization over steps" data-testid="strips">
