@@ -7,8 +7,10 @@ use testkit::feed::Feed;
 use testkit::programs::{Server, get_bytes, get_json, wait_until};
 use testkit::simulator::{FaultKind, Plan, Simulation};
 use wire::batch::Note;
+use wire::clock::{MonoNanos, ServerNanos};
 use wire::device::{DeviceFigure, throttle};
 use wire::live::tile::Tile;
+use wire::usage::Usage;
 use wire::views::{Cause, Culprit};
 
 const SLOW: usize = 2;
@@ -224,6 +226,25 @@ fn measures_over_steps_are_as_drawn_also_after_a_restart_of_the_server() -> anyh
     is_as_drawn(&server)?;
     server.kill()?;
     is_as_drawn(&Server::start(data.path())?)
+}
+
+#[test]
+fn a_sample_with_a_broken_time_does_not_hide_later_ones() -> anyhow::Result<()> {
+    for broken in [i64::MAX, i64::MAX / 2, i64::MIN] {
+        let mut simulation = simulated(1, throttle::THERMAL, 1_350);
+        let notes = simulation.batches.iter_mut().flat_map(|received| &mut received.batch.notes);
+        let first =
+            notes.filter_map(|note| if let Note::Device(sample) = note { Some(sample) } else { None }).next();
+        first.context("no sample")?.at = MonoNanos(broken);
+        let (run, end) = (simulation.received(), simulation.end());
+        for (rank, history) in run.usage(Usage::SmClock).iter().enumerate() {
+            let last_second = (ServerNanos(end.0 - 1_000_000_000), end);
+            let clock = history.values().within(last_second);
+            let drawn = if rank == SLOW { 1.35e9 } else { 1.98e9 };
+            ensure!(clock == drawn, "rank {rank}, a sample at {broken}: {clock}");
+        }
+    }
+    Ok(())
 }
 
 #[test]

@@ -32,7 +32,8 @@ impl Run {
         let usage = &mut self.ranks.speaking(rank.0 as usize).usage;
         let before = usage.bytes();
         for sample in samples {
-            let at = |local| fit.map_or(now, |fit| fit.align(local));
+            // Whatever the sender's clock says, a sample was taken before it arrived. One from the future would hide later ones.
+            let at = |local| fit.map_or(now, |fit| fit.align(local).min(now));
             match sample {
                 Sample::Device(sample) => usage.add_device(at(sample.at), &sample, most),
                 Sample::Host(sample) => usage.add_host(at(sample.at), &sample, most),
