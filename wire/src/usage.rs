@@ -43,7 +43,8 @@ pub enum Usage {
     /// The share of its cores' time that other processes use, whatever they are: other ranks on the same cores as well.
     OtherProcesses,
     /// The time per second in which threads of the process were ready and no core ran them, less the time lost to the CPU
-    /// limit, summed over threads: the mean number of threads that wait.
+    /// limit, summed over threads: the mean number of threads that wait. An upper bound if the limit stops several threads at once,
+    /// because the kernel counts that time once.
     RunQueueWait,
     /// The share of time in which the CPU limit of the cgroup kept the process from running.
     ProcessorThrottled,
