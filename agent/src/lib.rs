@@ -65,6 +65,8 @@ pub use uploads::{Traced, Uploads};
 // The types of `StepMarks`, so that a job needs no other crate.
 pub use wire::event::SpanKind;
 pub use wire::ids::Step;
+// The types of `Notes::workload`.
+pub use wire::workload::{Precision, Transformer, Workload};
 
 /// The longest time that [`Agent::finish`] waits for the server to acknowledge the remaining batches.
 const FLUSH_LIMIT: Duration = Duration::from_secs(5);
@@ -303,6 +305,14 @@ impl Notes {
         if let Some(queue) = &self.queue {
             // The queue is full while the server is unreachable. The server can request the burst again.
             let _lost_when_full = queue.try_send(Note::Burst(burst));
+        }
+    }
+
+    /// Sends the workload of this rank, from which the server works out the model FLOPs utilization (MFU).
+    pub fn workload(&self, workload: Workload) {
+        if let Some(queue) = &self.queue {
+            // The queue is full only while the server is unreachable, from the start of the process on.
+            let _lost_when_full = queue.try_send(Note::Workload(workload));
         }
     }
 

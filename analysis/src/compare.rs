@@ -82,6 +82,7 @@ fn figures(a: &Report, b: &Report) -> Vec<Compared> {
         compared("tail", Unit::Nanos, Better::Lower, a.tail_nanos.value(), b.tail_nanos.value(), None),
         ratio("efficiency, implied", Better::Higher, |report| report.scaling_efficiency.implied.value()),
         ratio("efficiency, measured", Better::Higher, |report| report.scaling_efficiency.measured.value()),
+        ratio("MFU", Better::Higher, |report| report.flops_utilization.model.value()),
         ratio("wasted share", Better::Lower, |report| Some(report.what_if.known()?.wasted_share)),
     ]
 }

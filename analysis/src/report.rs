@@ -14,14 +14,17 @@ use wire::layout::Layout;
 use wire::stacks::Stacks;
 use wire::views::captures::TraceComparison;
 use wire::views::{
-    AttributeRanks, BucketStats, ComputedOn, Failure, Figure, Gap, GapKind, Group, Hang, HostRanks, Missing,
-    OwnOverhead, RankClock, RankDrops, RankEvent, RankLedger, Report, RunState, ScalingEfficiency, Verdict,
+    AttributeRanks, BucketStats, ComputedOn, Failure, Figure, FlopsUtilization, Gap, GapKind, Group, Hang,
+    HostRanks, Missing, OwnOverhead, RankClock, RankDrops, RankEvent, RankLedger, Report, RunState,
+    ScalingEfficiency, Verdict,
 };
 
 use crate::devices::{self, DeviceState};
 use crate::finding::Finding;
 use crate::hosts::{self, Hosts, RankHost};
 use crate::loss::StepCosts;
+use crate::mfu::{self, RankWork};
+use crate::rate::throughput;
 use crate::step::{CollectiveAnalysis, RankAnalysis, StepAnalysis};
 use crate::verdict::{Findings, Setting};
 use crate::{
@@ -71,6 +74,8 @@ pub struct RunFacts {
     pub bursts: Vec<Option<Activity>>,
     /// The newest stacks of each rank's threads.
     pub stacks: Vec<Option<Arc<Stacks>>>,
+    /// The workload of each rank.
+    pub work: Vec<Option<RankWork>>,
     /// The layouts of rank 0's buckets, by module, the oldest first.
     pub layouts: Vec<Arc<Layout>>,
     /// The ranks that have other parameters in a bucket than rank 0.
@@ -196,6 +201,7 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         throughput: reasons.of_steps(throughput),
         batch: reasons.of_steps(|| batch(&observed).ok_or(Missing::NoSamples)),
         sample_unit: facts.sample_unit.clone(),
+        flops_utilization: flops_utilization(facts, &observed),
         overlap_ratio: of_collectives(overlap),
         communication_fraction: of_collectives(communication_fraction),
         tail_nanos: of_collectives(tail),
@@ -273,22 +279,16 @@ fn ranks_of<'a>(steps: &'a [&StepAnalysis]) -> impl Iterator<Item = (usize, &'a 
     steps.iter().flat_map(|step| step.present())
 }
 
-/// Returns the samples per second over all ranks; `None` if the job counts no samples. With aligned clocks, the time
-/// runs from the end of the first step to the end of the last one, so time between steps counts. Without them, it is
-/// the sum of the local step times.
-#[must_use]
-pub fn throughput(steps: &[&StepAnalysis]) -> Option<f64> {
-    let (first, rest) = steps.split_first()?;
-    let last = rest.last()?;
-    let samples: u64 = rest.iter().flat_map(|step| step.present()).map(|(_, rank)| rank.samples).sum();
-    let spanned = first.window.zip(last.window).map(|((_, from), (_, to))| to - from);
-    // Steps that were not observed (shadow steps) took time too.
-    let steps_between = (last.step.0 - first.step.0) as f64;
-    let nanos = spanned.filter(|&nanos| nanos > 0).map_or_else(
-        || rest.iter().map(|step| step.local_nanos as f64).sum::<f64>(),
-        |nanos| nanos as f64 * rest.len() as f64 / steps_between,
-    );
-    (nanos > 0.0 && samples > 0).then(|| samples as f64 / nanos * 1e9)
+fn flops_utilization(facts: &RunFacts, observed: &[&StepAnalysis]) -> FlopsUtilization {
+    let used = mfu::used(&facts.work, &facts.sample_unit, observed);
+    FlopsUtilization {
+        basis: used
+            .basis()
+            .map(|(counted, peak)| wording::mfu::basis(counted, peak, &facts.sample_unit, facts.ranks)),
+        model: used.model().into(),
+        hardware: used.hardware().into(),
+        model_flops_per_second: used.counted.map(|counted| counted.per_second).into(),
+    }
 }
 
 fn overlap(steps: &[&StepAnalysis]) -> Option<f64> {
@@ -468,6 +468,7 @@ pub(crate) mod tests {
             hosts: Vec::new(),
             bursts: Vec::new(),
             stacks: Vec::new(),
+            work: Vec::new(),
             layouts: Vec::new(),
             other_layouts: Vec::new(),
             traced: None,

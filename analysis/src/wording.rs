@@ -12,6 +12,7 @@ mod failure;
 pub mod groups;
 mod hang;
 pub mod layouts;
+pub(crate) mod mfu;
 mod scaling;
 mod sentence;
 

@@ -39,3 +39,4 @@ mod sampling;
 mod software;
 mod table;
 mod traces;
+mod workload;

@@ -19,6 +19,8 @@ pub struct ConvNet {
     block_2: [Convolution; 2],
     head_weight: usize,
     head_bias: usize,
+    /// The multiplications of the forward pass per image.
+    multiplications: usize,
 }
 
 struct Convolution {
@@ -30,6 +32,9 @@ struct Convolution {
 struct Builder<'a> {
     parameters: &'a mut ParameterSet,
     random: Random,
+    /// The height and the width of the layer's input.
+    area: [usize; 2],
+    multiplications: usize,
 }
 
 impl Builder<'_> {
@@ -49,6 +54,8 @@ impl Builder<'_> {
             &mut self.random,
         )?;
         let bias = self.parameters.add_constant(format!("{name}.bias"), &[1, to, 1, 1], 0.0)?;
+        self.area = self.area.map(|length| length.div_ceil(stride));
+        self.multiplications += 9 * from * to * self.area[0] * self.area[1];
         Ok(Convolution { weight, bias, stride })
     }
 
@@ -68,18 +75,28 @@ impl ConvNet {
     /// Returns an error if a size is 0.
     pub fn new(shape: [usize; 3], classes: usize, parameters: &mut ParameterSet, seed: u64) -> Result<Self> {
         let [colours, height, width] = shape;
-        let mut build = Builder { parameters, random: Random::new(seed, 0x636f_6e76) };
+        let area = [height, width];
+        let mut build =
+            Builder { parameters, random: Random::new(seed, 0x636f_6e76), area, multiplications: 0 };
         let first = build.convolution("first", colours, CHANNELS, 1, 1.0)?;
         let block_1 = build.block("block1", CHANNELS)?;
         let down = build.convolution("down", CHANNELS, 2 * CHANNELS, 2, 1.0)?;
         let block_2 = build.block("block2", 2 * CHANNELS)?;
-        let features = 2 * CHANNELS * height.div_ceil(2) * width.div_ceil(2);
+        let Builder { parameters, mut random, area, mut multiplications } = build;
+        let features = 2 * CHANNELS * area[0] * area[1];
+        multiplications += features * classes;
         let deviation = (features as f64).powf(-0.5);
-        let Builder { parameters, mut random } = build;
         let head_weight =
             parameters.add_normal("head.weight", &[features, classes], deviation, &mut random)?;
         let head_bias = parameters.add_constant("head.bias", &[classes], 0.0)?;
-        Ok(Self { first, block_1, down, block_2, head_weight, head_bias })
+        Ok(Self { first, block_1, down, block_2, head_weight, head_bias, multiplications })
+    }
+
+    /// Returns the floating-point operations of an image, forward and backward: a multiplication and an addition each,
+    /// and the backward pass has twice as many as the forward pass.
+    #[must_use]
+    pub fn flops_per_image(&self) -> u64 {
+        3 * 2 * self.multiplications as u64
     }
 
     /// Returns the score of every class for every image.

@@ -4,6 +4,7 @@
 //! leave parameters without a gradient. ReLU replaces GELU because GELU takes 40 % of such a step on a processor. Every
 //! weight is the right operand of its product (see [`crate::parameters`]).
 
+use agent::Transformer;
 use candle_core::{D, DType, Result, Tensor};
 use candle_nn::ops::softmax;
 
@@ -26,6 +27,23 @@ pub struct Size {
     pub heads: usize,
     /// The precision of matrix products.
     pub precision: Precision,
+}
+
+impl Size {
+    /// Returns the floating-point operations of a token, forward and backward, of a model with `parameters` elements. The
+    /// embeddings are looked up, and the attention computes all pairs of tokens.
+    #[must_use]
+    pub fn flops_per_token(&self, parameters: usize) -> u64 {
+        let looked_up = (self.vocabulary + self.context) * self.width;
+        let transformer = Transformer {
+            parameters: (parameters - looked_up) as u64,
+            layers: self.layers as u64,
+            attention_width: self.width as u64,
+            sequence: self.context as u64,
+            is_causal: false,
+        };
+        transformer.flops_per_token()
+    }
 }
 
 /// The model, as indices into the parameter set.

@@ -10,6 +10,7 @@ use reducer::ring::{Config, Ring};
 
 use crate::backend::{Backend, Cpu};
 use crate::options::{DeviceKind, JobOptions};
+use crate::peak;
 use crate::trainer::{Plan, Task, Trainer};
 use crate::world_rank::WorldRank;
 
@@ -62,6 +63,10 @@ fn train<T: Task, B: Backend>(
     let parameters = task.parameters().elements() as u64;
     let job = Job { name: plan.name.into(), sample_unit: plan.sample_unit.into(), parameters };
     let agent = Agent::from_env(job);
+    if agent.is_enabled() {
+        let workload = peak::workload(task.flops_per_unit(), plan.precision, &backend.device());
+        agent.notes().workload(workload.inspect_err(|error| give_up.abort(&format!("{error:#}")))?);
+    }
     let trained = Trainer::new(task, backend, plan, options, place, ring, &agent)
         .and_then(|trainer| trainer.train(|task| end(task, place)));
     agent.finish(trained.as_ref().map(drop).map_err(|error| format!("{error:#}")));

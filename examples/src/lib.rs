@@ -23,6 +23,7 @@ pub mod images;
 pub mod job;
 pub mod options;
 pub mod parameters;
+mod peak;
 pub mod precision;
 pub mod random;
 pub mod sampler;

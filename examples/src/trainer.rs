@@ -18,7 +18,7 @@ use crate::adamw::{AdamW, Settings};
 use crate::backend::Backend;
 use crate::options::JobOptions;
 use crate::parameters::{GradientReady, ParameterSet, Weights};
-use crate::precision::LossScale;
+use crate::precision::{LossScale, Precision};
 use crate::sampler::{Sampler, StepSamples};
 use crate::trouble::Trouble;
 use crate::world_rank::WorldRank;
@@ -34,6 +34,8 @@ pub trait Task {
     fn samples(&self) -> usize;
     /// Returns the number of units in a sample; [`Plan::sample_unit`] names the unit.
     fn units_per_sample(&self) -> u64;
+    /// Returns the floating-point operations of a unit in the forward and the backward pass.
+    fn flops_per_unit(&self) -> u64;
     /// Loads the batch of a step into host memory.
     ///
     /// # Errors
@@ -65,6 +67,8 @@ pub struct Plan {
     pub rate: f64,
     /// The size of a gradient bucket in MiB, unless [`JobOptions::bucket_cap`] sets it.
     pub bucket_cap_mib: f64,
+    /// The precision of matrix products.
+    pub precision: Precision,
     /// The loss scale.
     pub loss_scale: LossScale,
 }

@@ -1,13 +1,14 @@
 """Paceline observes data-parallel training: which rank is late, why, and what that costs.
 
 Call :func:`watch` anywhere before training. ``paceline run torchrun ...`` and ``paceline attach`` do it without a line
-in the script. :func:`log` brings the figures to Weights & Biases, MLflow or TensorBoard.
+in the script. :func:`workload` states what a step computes, for the throughput and the MFU. :func:`log` brings the figures to
+Weights & Biases, MLflow or TensorBoard.
 """
 
 import os
 import sys
 
-__all__ = ["log", "watch"]
+__all__ = ["log", "transformer_flops", "watch", "workload"]
 
 
 def watch(server=None, name=None, run=None):
@@ -48,6 +49,55 @@ def start():
     return _observe.start()
 
 
+def workload(
+    samples_per_step=None,
+    unit=None,
+    flops_per_sample=None,
+    hardware_flops_per_sample=None,
+    precision=None,
+    peak_flops=None,
+):
+    """States what a step computes on this rank, for the throughput and the model FLOPs utilization (MFU).
+
+    The call belongs on every rank, after :func:`watch` (without it under ``paceline run`` and ``paceline attach``), before
+    training, and again when one of the values changes: each call states all of them. What is not stated is missing in the
+    report, with its reason. A value that makes no sense is named on the error stream, and the job goes on.
+
+    :param samples_per_step: How many samples this rank processes per parameter update, accumulation included.
+    :param unit: What a sample is: ``"tokens"``, ``"images"``.
+    :param flops_per_sample: The floating-point operations of one sample in the forward and the backward pass, each counted
+        once. A multiplication and an addition are two. :func:`transformer_flops` counts those of a token.
+    :param hardware_flops_per_sample: The same with recomputed activations, for the hardware FLOPs utilization (HFU).
+    :param precision: The precision of the matrix multiplications: ``"fp32"``, ``"tf32"``, ``"fp16"``, ``"bf16"`` or
+        ``"fp8"``. It selects the peak of a known device.
+    :param peak_flops: The peak of this rank's device in operations per second, where its name does not tell it. On CPUs,
+        ``"measure"`` multiplies matrices for 0.3 s. Where ranks share cores, all of them must do so at the same time.
+    :returns: Whether the workload is reported.
+    """
+    if is_off() or "paceline._observe" not in sys.modules:
+        return False
+    from paceline import _workload
+    from paceline._errors import guarded
+
+    stated = (samples_per_step, unit, flops_per_sample, hardware_flops_per_sample, precision, peak_flops)
+    return guarded(_workload.state, *stated) is True
+
+
+def transformer_flops(parameters, layers, attention_width, sequence, causal=False):
+    """Returns the floating-point operations of one token of a decoder-only transformer, forward and backward.
+
+    That is 6 N + 12 L H Q T, as in appendix B of the PaLM paper (Chowdhery et al., 2022). Lookups of embeddings are no
+    operations.
+
+    :param parameters: N: the parameters that take part in matrix multiplications. Of a mixture of experts, the active ones.
+    :param layers: L: the number of layers.
+    :param attention_width: H Q: the heads of a layer times the width of a head.
+    :param sequence: T: the length of a sequence in tokens.
+    :param causal: Whether to count only the half of the attention that a causal kernel computes.
+    """
+    return 6 * parameters + (6 if causal else 12) * layers * attention_width * sequence
+
+
 def log(to=None, every=30.0):
     """Logs Paceline's figures to the tracker that the job already uses.
 
@@ -56,6 +106,7 @@ def log(to=None, every=30.0):
 
     - ``paceline/step_time_seconds``: the mean time from one step to the next over the recent steps;
     - ``paceline/samples_per_second``: the throughput, if the job counts its samples;
+    - ``paceline/mfu``: the model FLOPs utilization, if :func:`workload` states what it needs;
     - ``paceline/scaling_efficiency``: measured against a run on fewer ranks;
     - ``paceline/implied_efficiency``: the share of the time in which ranks compute, which needs no other run;
     - ``paceline/exposed_communication_share``: the share of a step in which a rank waits for communication;

@@ -102,6 +102,7 @@ def figures_of(report):
     found = {
         "step_time_seconds": scaled(report.get("period_nanos"), 1e-9),
         "samples_per_second": report.get("throughput"),
+        "mfu": (report.get("flops_utilization") or {}).get("model"),
         "scaling_efficiency": efficiency.get("measured"),
         "implied_efficiency": efficiency.get("implied"),
         "exposed_communication_share": exposed_share(report),

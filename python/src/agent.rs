@@ -29,6 +29,7 @@ pub struct Functions {
     software: unsafe extern "C" fn(*const c_char, *const c_char),
     fails: unsafe extern "C" fn(*const c_char),
     layout: unsafe extern "C" fn(*const c_char),
+    workload: unsafe extern "C" fn(*const c_char),
     memory: unsafe extern "C" fn(u32, *const u64),
     updates: extern "C" fn() -> u64,
     exits: extern "C" fn(i32),
@@ -70,6 +71,7 @@ impl Functions {
                 software: *library.get(b"paceline_pytorch_software\0")?,
                 fails: *library.get(b"paceline_pytorch_fails\0")?,
                 layout: *library.get(b"paceline_pytorch_layout\0")?,
+                workload: *library.get(b"paceline_pytorch_workload\0")?,
                 memory: *library.get(b"paceline_pytorch_memory\0")?,
                 updates: *library.get(b"paceline_pytorch_updates\0")?,
                 exits: *library.get(b"paceline_pytorch_exits\0")?,
@@ -206,6 +208,15 @@ impl Agent {
         let json = c_string(json)?;
         // SAFETY: it is a C string, and the function does not keep it.
         unsafe { (self.functions.layout)(json.as_ptr()) };
+        Ok(())
+    }
+
+    /// Records the workload of this process's ranks, as JSON. See `wire/src/workload.rs` for its fields.
+    #[allow(unsafe_code)]
+    fn workload(&self, json: &str) -> PyResult<()> {
+        let json = c_string(json)?;
+        // SAFETY: it is a C string, and the function does not keep it.
+        unsafe { (self.functions.workload)(json.as_ptr()) };
         Ok(())
     }
 

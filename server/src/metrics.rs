@@ -55,6 +55,8 @@ pub struct Metrics {
     overlap: GaugeVec,
     efficiency: GaugeVec,
     throughput: GaugeVec,
+    mfu: GaugeVec,
+    hfu: GaugeVec,
     straggler_cost: GaugeVec,
     clock_bound: RankGauge,
     dropped: CounterVec,
@@ -239,6 +241,20 @@ impl Metrics {
                 GaugeVec,
                 "paceline_throughput_samples_per_second",
                 "Samples per second over all ranks.",
+                ["run"]
+            ),
+            mfu: family!(
+                r,
+                GaugeVec,
+                "paceline_mfu_ratio",
+                "Model FLOPs utilization: operations of the samples per second, as a share of the devices' peak.",
+                ["run"]
+            ),
+            hfu: family!(
+                r,
+                GaugeVec,
+                "paceline_hfu_ratio",
+                "Hardware FLOPs utilization: as paceline_mfu_ratio, with recomputation.",
                 ["run"]
             ),
             straggler_cost: family!(
@@ -437,6 +453,8 @@ impl Metrics {
         };
         set(&self.overlap, report.overlap_ratio.value());
         set(&self.throughput, report.throughput.value());
+        set(&self.mfu, report.flops_utilization.model.value());
+        set(&self.hfu, report.flops_utilization.hardware.value());
         set(&self.own_overhead, report.own_overhead.known().map(|own| own.ratio));
         set(&self.ranks_expected, Some(f64::from(summary.ranks_expected)));
         set(&self.ranks_reporting, Some(f64::from(summary.ranks_reporting)));
@@ -549,11 +567,13 @@ impl Metrics {
     }
 
     /// Returns the gauges of runs and of culprits, except the state, which remains when the others are removed.
-    fn run_gauges(&self) -> [&GaugeVec; 12] {
+    fn run_gauges(&self) -> [&GaugeVec; 14] {
         [
             &self.overlap,
             &self.efficiency,
             &self.throughput,
+            &self.mfu,
+            &self.hfu,
             &self.straggler_cost,
             &self.last_step,
             &self.ranks_reporting,

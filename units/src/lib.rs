@@ -185,10 +185,12 @@ pub fn rate(value: f64, unit: &str) -> String {
         v if v < 999.5e3 => (1e3, "k"),
         v if v < 999.5e6 => (1e6, "M"),
         v if v < 999.5e9 => (1e9, "G"),
-        _ => (1e12, "T"),
+        v if v < 999.5e12 => (1e12, "T"),
+        _ => (1e15, "P"),
     };
     // A prefix is written together with a symbol, and apart from a word.
-    let space = if prefix.is_empty() || unit.len() <= 3 { "" } else { " " };
+    let is_symbol = unit.len() <= 3 || unit.starts_with("FLOP");
+    let space = if prefix.is_empty() || is_symbol { "" } else { " " };
     format!("{} {prefix}{space}{unit}", significant(value / scale))
 }
 
@@ -254,7 +256,7 @@ mod tests {
     fn numbers_for_people_have_separators_and_numbers_for_programs_do_not() {
         assert_eq!([fixed(-1_234.5, 1), fixed(999.4, 0), fixed(1e6, 0)], ["−1,234.5", "999", "1,000,000"]);
         assert_eq!([decimal(-1_234.5, 1), decimal(-0.001, 2)], ["-1234.5", "0.00"]);
-        assert_eq!(rate(2.5e15, "B/s"), "2,500 TB/s");
+        assert_eq!(rate(2.5e15, "B/s"), "2.50 PB/s");
     }
 
     #[test]

@@ -31,6 +31,7 @@ pub fn empty_report() -> Report {
         attributes: Vec::new(),
         bursts: Vec::new(),
         stacks: Vec::new(),
+        work: Vec::new(),
         layouts: Vec::new(),
         other_layouts: Vec::new(),
         traced: None,

@@ -14,6 +14,7 @@
 //! | 8 | The span kinds of [`SpanKind::PAUSES`]. A batch without them is written as before |
 //! | 9 | More in [`Note::Layout`]. A layout without it is written as before |
 //! | 10 | More figures in [`Note::Host`], which every agent sends |
+//! | 11 | [`Note::Workload`], which a job sends that states its workload |
 
 use serde::{Deserialize, Serialize};
 
@@ -26,9 +27,10 @@ use crate::host::{HostFigure, HostSample};
 use crate::ids::{BatchSeq, Incarnation, Rank, RunId};
 use crate::layout::Layout;
 use crate::stacks::Stacks;
+use crate::workload::Workload;
 
 /// The newest version that this crate writes and reads.
-pub const WIRE_VERSION: u16 = 10;
+pub const WIRE_VERSION: u16 = 11;
 
 /// The largest number of records in one batch. A drain interval of 100 ms yields far fewer (40 buckets * 3 steps/s *
 /// 0.1 s = 12). A long server outage is sent as many batches.
@@ -107,6 +109,7 @@ impl Batch {
             }
             Note::Attributes(_) => 6,
             Note::Stacks(_) => 7,
+            Note::Workload(_) => 11,
         };
         let of_event = |event: &Event| match event {
             Event::Span(span) if SpanKind::PAUSES.contains(&span.kind) => 8,
@@ -194,6 +197,8 @@ pub enum Note {
     Attributes(Attributes),
     /// The stacks of the rank's threads. Sent on request.
     Stacks(Stacks),
+    /// The workload of the rank. Sent when the job states it.
+    Workload(Workload),
 }
 
 impl Note {
@@ -211,6 +216,7 @@ impl Note {
             }
             Self::Attributes(attributes) => attributes.bytes(),
             Self::Stacks(stacks) => stacks.bytes(),
+            Self::Workload(workload) => workload.bytes(),
             Self::Host(sample) => sample.cores.len() + sample.figures.len() * size_of::<(HostFigure, u64)>(),
             Self::Burst(burst) => match &burst.outcome {
                 BurstOutcome::Refused { reason } => reason.len(),

@@ -21,6 +21,7 @@ mod layout;
 mod primitive;
 mod stacks;
 mod table;
+mod workload;
 
 use std::collections::BTreeMap;
 
@@ -367,6 +368,10 @@ fn write_note(out: &mut Writer, note: &Note) {
             out.u8(8);
             stacks::write(out, stacks);
         }
+        Note::Workload(workload) => {
+            out.u8(10);
+            workload::write(out, workload);
+        }
     }
 }
 
@@ -522,6 +527,7 @@ fn read_note(input: &mut Reader<'_>) -> Result<Note, DecodeError> {
         })),
         8 => Ok(Note::Stacks(stacks::read(input)?)),
         9 => Ok(Note::Layout(layout::read(input, true)?)),
+        10 => Ok(Note::Workload(workload::read(input)?)),
         found => Err(DecodeError::Value { what: "note", at, found: u64::from(found) }),
     }
 }

@@ -21,3 +21,4 @@ pub mod request;
 pub mod stacks;
 pub mod usage;
 pub mod views;
+pub mod workload;

@@ -19,8 +19,8 @@ pub use collectives::{
 };
 pub use figure::{Figure, Gap, GapKind, Missing};
 pub use report::{
-    BaselineRun, ComputedOn, ModuleLayouts, OwnOverhead, RankBurst, RankClock, RankDevice, RankDrops,
-    RankLedger, RankStacks, RecentUsage, Report, ScalingEfficiency, Spread,
+    BaselineRun, ComputedOn, FlopsUtilization, ModuleLayouts, OwnOverhead, RankBurst, RankClock, RankDevice,
+    RankDrops, RankLedger, RankStacks, RecentUsage, Report, ScalingEfficiency, Spread,
 };
 pub use run::{
     AttributeKind, AttributeRanks, Failure, Hang, HostRanks, RankEvent, RankEventKind, RunState, RunSummary,

@@ -31,6 +31,7 @@ use crate::python_stacks;
 use crate::sampling;
 use crate::software;
 use crate::table::Table;
+use crate::workload;
 
 /// The largest number of collectives in flight in one group. Beyond it, only the issue of a collective is recorded.
 const MAX_IN_FLIGHT: usize = 1_024;
@@ -266,6 +267,22 @@ pub unsafe extern "C" fn paceline_pytorch_layout(json: *const c_char) {
     // SAFETY: the caller guarantees it.
     if let Ok(json) = unsafe { CStr::from_ptr(json) }.to_str() {
         host::guarded(|| layouts::learn(json));
+    }
+}
+
+/// Records the workload of the process's ranks, as the JSON text of a [`wire::workload::Workload`]. Other texts are
+/// ignored.
+///
+/// # Safety
+/// `json` must be a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn paceline_pytorch_workload(json: *const c_char) {
+    if json.is_null() {
+        return;
+    }
+    // SAFETY: the caller guarantees it.
+    if let Ok(json) = unsafe { CStr::from_ptr(json) }.to_str() {
+        host::guarded(|| workload::learn(json));
     }
 }
 

@@ -21,6 +21,7 @@ use crate::python_stacks;
 use crate::sampling::Steps;
 use crate::software;
 use crate::traces;
+use crate::workload;
 
 /// The largest number of communicators remembered per rank. They determine its rank number.
 const MAX_JOINED: usize = 256;
@@ -61,6 +62,8 @@ struct Recorded {
     reported_lost: u64,
     /// How much was learned of the software when its versions were last sent.
     software: u64,
+    /// The number of the workload that was last sent.
+    workload: u64,
 }
 
 impl Observed {
@@ -85,6 +88,7 @@ impl Observed {
             agent,
             reported_lost: 0,
             software: learned,
+            workload: 0,
         });
         let is_world = |communicator: &&Communicator| communicator.size == world_size;
         if let Some(world) = self.joined.iter().find(is_world) {
@@ -176,6 +180,7 @@ impl Observed {
         let newly = lost - std::mem::replace(&mut recorded.reported_lost, lost);
         recorded.recorder.lose(EventKind::Bucket, newly);
         recorded.send_software();
+        recorded.send_workload();
     }
 
     /// Sends a layout that the process has reported, if there is one and the rank is known.
@@ -201,6 +206,14 @@ impl Recorded {
         if learned != self.software {
             self.software = learned;
             self.agent.notes().software(software::known());
+        }
+    }
+
+    /// Sends the workload, if the job has stated another one since.
+    fn send_workload(&mut self) {
+        if let Some((number, workload)) = workload::after(self.workload) {
+            self.workload = number;
+            self.agent.notes().workload(workload);
         }
     }
 }

@@ -71,6 +71,7 @@ fn main() -> ExitCode {
             batch: options.batch,
             rate: options.lr,
             bucket_cap_mib: 0.5,
+            precision: options.precision,
             loss_scale: LossScale::new(options.precision, options.loss_scale),
         };
         job::run(&options.job, &plan, |device| CharLm::new(&options, device), |_, _| Ok(()))
@@ -82,6 +83,7 @@ struct CharLm {
     parameters: ParameterSet,
     model: Gpt,
     context: usize,
+    flops_per_token: u64,
 }
 
 impl CharLm {
@@ -97,7 +99,8 @@ impl CharLm {
         };
         let mut parameters = ParameterSet::on(device);
         let model = Gpt::new(size, &mut parameters, options.job.seed)?;
-        Ok(Self { corpus, parameters, model, context: options.ctx })
+        let flops_per_token = size.flops_per_token(parameters.elements());
+        Ok(Self { corpus, parameters, model, context: options.ctx, flops_per_token })
     }
 }
 
@@ -112,6 +115,10 @@ impl Task for CharLm {
 
     fn units_per_sample(&self) -> u64 {
         self.context as u64
+    }
+
+    fn flops_per_unit(&self) -> u64 {
+        self.flops_per_token
     }
 
     fn load(&self, part: &StepSamples, _step: u64) -> CandleResult<Batch> {

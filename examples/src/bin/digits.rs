@@ -60,6 +60,7 @@ fn main() -> ExitCode {
             rate: options.lr,
             // 32 KiB, which gives five buckets even for the small network.
             bucket_cap_mib: if options.cifar10.is_some() { 0.25 } else { 1.0 / 32.0 },
+            precision: Precision::Fp32,
             loss_scale: LossScale::new(Precision::Fp32, 1.0),
         };
         job::run(&options.job, &plan, |device| Classifier::new(&options, device), Classifier::evaluate)
@@ -123,6 +124,10 @@ impl Task for Classifier {
 
     fn units_per_sample(&self) -> u64 {
         1
+    }
+
+    fn flops_per_unit(&self) -> u64 {
+        self.model.flops_per_image()
     }
 
     fn load(&self, part: &StepSamples, _step: u64) -> CandleResult<Batch> {

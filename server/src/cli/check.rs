@@ -58,6 +58,9 @@ pub(super) struct CheckArguments {
     /// Smallest implied efficiency
     #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
     min_efficiency: Option<Limit>,
+    /// Smallest model FLOPs utilization (MFU)
+    #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
+    min_mfu: Option<Limit>,
     /// Fail on a verdict that the baseline does not have
     #[arg(long)]
     no_new_verdicts: bool,
@@ -109,6 +112,7 @@ fn check(arguments: &CheckArguments) -> anyhow::Result<Vec<Check>> {
         (Limited::Throughput, arguments.min_throughput),
         (Limited::Overlap, arguments.min_overlap),
         (Limited::Efficiency, arguments.min_efficiency),
+        (Limited::Mfu, arguments.min_mfu),
     ];
     let asked = limits.into_iter().filter_map(|(figure, limit)| Some((figure, limit?)));
     let mut checks = asked

@@ -24,7 +24,7 @@ macro_rules! modules {
 }
 
 /// The modules of the package.
-const MODULES: [(&str, &str); 26] = modules![
+const MODULES: [(&str, &str); 27] = modules![
     "__init__.py",
     "_agent.py",
     "_buckets.py",
@@ -50,6 +50,7 @@ const MODULES: [(&str, &str); 26] = modules![
     "_trackers.py",
     "_waiter.py",
     "_waits.py",
+    "_workload.py",
     "_site/sitecustomize.py",
 ];
 

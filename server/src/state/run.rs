@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use analysis::hosts::{HostHistory, RankHost};
+use analysis::mfu::RankWork;
 use analysis::step::StepAnalysis;
 use wire::attributes::Attributes;
 use wire::batch::{Hello, Instrumentation};
@@ -12,6 +13,7 @@ use wire::ids::{Incarnation, RunId, Seq, Step};
 use wire::request::{RecordingRequest, TraceRequest};
 use wire::views::captures::TraceComparison;
 use wire::views::{Gap, Hang};
+use wire::workload::Workload;
 
 use super::clocks::Clocks;
 use super::devices::RankDevices;
@@ -68,6 +70,7 @@ struct RankState {
     devices: RankDevices,
     stacks: RankStacks,
     layouts: RankLayouts,
+    workload: Option<Workload>,
     /// The newest request for a trace.
     trace_asked: Option<TraceRequest>,
     /// The host history, shared with reports, which are made on another thread.
@@ -87,7 +90,16 @@ impl RankState {
             + self.devices.bytes()
             + self.stacks.bytes()
             + self.layouts.bytes()
+            + self.workload.as_ref().map_or(0, Workload::bytes)
             + self.host.bytes()
+    }
+
+    fn work(&self) -> RankWork {
+        RankWork {
+            workload: self.workload.clone().unwrap_or_default(),
+            parameters: self.hello.as_ref().map_or(0, |hello| hello.parameters),
+            device: self.devices.newest().map(|sample| sample.device.clone()),
+        }
     }
 
     fn host(&self) -> Option<RankHost> {

@@ -14,3 +14,4 @@ mod pythons;
 mod pytorch;
 mod releases;
 mod wheel;
+mod workload;

@@ -14,13 +14,18 @@ const fn term(name: &'static str, means: &'static str) -> Term {
 }
 
 /// All terms.
-pub const TERMS: [Term; 37] = [
+pub const TERMS: [Term; 38] = [
     term("step time", "The mean time from one observed step to the next. Costs and shares refer to it."),
     term("throughput", "Samples per second over all ranks, in the unit that the job counts."),
     term(
         "overlap",
         "The share of communication that is hidden behind compute: hidden communication / communication, over all ranks \
          and steps.",
+    ),
+    term(
+        "MFU",
+        "Model FLOPs utilization: the floating-point operations of the samples per second, forward and backward, as a \
+         share of what the devices of all ranks could execute.",
     ),
     term(
         "implied efficiency",

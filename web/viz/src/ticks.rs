@@ -80,6 +80,18 @@ pub fn whole(span: Span, most: usize) -> Vec<Tick> {
         .collect()
 }
 
+/// Returns the ticks of an axis of shares, 0 to 1, in percent.
+#[must_use]
+pub fn shares(span: Span, most: usize) -> Vec<Tick> {
+    if span.is_empty() {
+        return Vec::new();
+    }
+    let step = spacing(span.len(), most);
+    let decimals = decimals(step * 100.0);
+    let label = |value: f64| format!("{} %", units::fixed(value * 100.0, decimals));
+    values(span, step).map(|value| Tick { value, label: label(value) }).collect()
+}
+
 /// Returns the ticks of an axis of rates, with decimal prefixes. The caller appends the unit.
 #[must_use]
 pub fn rates(span: Span, most: usize) -> Vec<Tick> {
@@ -125,6 +137,7 @@ mod tests {
         assert_eq!(labels(&nanos(Span::new(1.1e6, 1.4e6), 4)), ["1.1 ms", "1.2 ms", "1.3 ms", "1.4 ms"]);
         assert_eq!(labels(&whole(Span::new(0.0, 3.0), 10)), ["0", "1", "2", "3"]);
         assert_eq!(labels(&rates(Span::new(0.0, 15e3), 3)), ["0", "5 k", "10 k", "15 k"]);
+        assert_eq!(labels(&shares(Span::new(0.0, 1.0), 2)), ["0 %", "50 %", "100 %"]);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::host::{HostFigure, HostSample};
 use crate::ids::{Bucket, Comm, Seq, Step};
 use crate::layout::{Layout, LayoutBucket};
 use crate::stacks::{Frame, Profile, Stack, Stacks, StacksOutcome, ThreadRole, ThreadStacks};
+use crate::workload::{Precision, Workload};
 
 fn head() -> Batch {
     Batch {
@@ -299,6 +300,28 @@ fn a_stack_with_an_unknown_frame_is_refused() {
     }
     let refused = decode_plain(&encode_plain(&Batch { notes: vec![Note::Stacks(stacks)], ..head() }));
     assert!(matches!(refused, Err(DecodeError::Value { what: "frame", found: 2, .. })), "{refused:?}");
+}
+
+/// Version 11 adds the workload.
+#[test]
+fn version_11_is_pinned() {
+    let workload = Workload {
+        samples_per_step: 8,
+        sample_unit: "tokens".into(),
+        flops_per_sample: 6_000_000_000,
+        hardware_flops_per_sample: 8_000_000_000,
+        precision: Some(Precision::Bf16),
+        peak_flops_per_second: 989_000_000_000_000,
+        is_peak_measured: true,
+    };
+    let batch = Batch {
+        notes: vec![Note::Workload(workload), Note::Workload(Workload::default())],
+        ..golden_batch()
+    };
+    let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, include_str!("golden_v11.hex").trim());
+    assert_eq!(batch.wire_version(), 11);
+    assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
 }
 
 fn attributes() -> Attributes {

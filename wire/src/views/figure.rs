@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::workload::Precision;
+
 /// A figure: its value, or the reason why it is missing.
 ///
 /// JSON has the value itself, or `{"missing": "the reason"}`, which no program can mistake for a number.
@@ -121,6 +123,26 @@ pub enum Missing {
     NoSmallerRun,
     /// The runs to measure efficiency against have another batch per rank.
     OtherBatch,
+    /// The job states no operations per sample, and they cannot be worked out.
+    NoFlops,
+    /// The job does not state the operations per sample that the devices execute.
+    NoHardwareFlops,
+    /// The job does not state its precision.
+    NoPrecision,
+    /// No device is known, and the job gives no peak.
+    NoPeak,
+    /// The device is not in the table of peaks, or does not have the precision.
+    UnknownPeak {
+        /// The name of the device.
+        device: String,
+        /// The precision.
+        precision: Precision,
+    },
+    /// More operations per second are counted than the peak allows.
+    AboveThePeak {
+        /// The operations as a share of the peak, in percent.
+        percent: u64,
+    },
     /// A reason that was read from JSON.
     Stated(String),
 }
@@ -176,6 +198,30 @@ impl fmt::Display for Missing {
             Self::OtherBatch => {
                 "finished runs of the same name on fewer ranks have a different batch per rank: weak scaling cannot be \
                  measured against them"
+            }
+            Self::NoFlops => {
+                "the job does not state its operations per sample (paceline.workload in Python, Notes::workload in \
+                 Rust), and only tokens of a model of known size are counted without"
+            }
+            Self::NoHardwareFlops => "the job does not state how many operations it executes with recomputation",
+            Self::NoPrecision => {
+                "the job does not state the precision of its matrix multiplications, on which the peak of a device \
+                 depends"
+            }
+            Self::NoPeak => "no device is known, and the job neither states nor measures a peak",
+            Self::UnknownPeak { device, precision } => {
+                return write!(
+                    f,
+                    "the peak of {device} in {} is not known: the job can state it",
+                    precision.name()
+                );
+            }
+            Self::AboveThePeak { percent } => {
+                return write!(
+                    f,
+                    "it works out at {percent} % of the peak, so the stated operations per sample, the precision or \
+                     the peak is wrong"
+                );
             }
             Self::Stated(reason) => reason,
         })

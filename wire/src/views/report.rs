@@ -268,6 +268,8 @@ pub struct Report {
     pub batch: Figure<f64>,
     /// The unit of a sample.
     pub sample_unit: String,
+    /// How much of what the devices can compute the samples use.
+    pub flops_utilization: FlopsUtilization,
     /// The overlap over ranks and steps: hidden communication / communication.
     pub overlap_ratio: Figure<f64>,
     /// The communication fraction: communication / (compute + communication), summed over ranks and steps.
@@ -327,6 +329,20 @@ pub struct Report {
     pub gaps: Vec<Gap>,
 }
 
+/// The floating-point operations of a run's samples, as a share of what the devices of all ranks could execute.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct FlopsUtilization {
+    /// Model FLOPs utilization (MFU), 0 to 1: the operations of the forward and the backward pass, each counted once.
+    pub model: Figure<f64>,
+    /// Hardware FLOPs utilization (HFU), 0 to 1: the operations that the devices execute, recomputation included.
+    pub hardware: Figure<f64>,
+    /// The operations of the forward and the backward pass per second, over all ranks.
+    pub model_flops_per_second: Figure<f64>,
+    /// How the operations are counted and which peak they are compared with; null if the MFU is missing.
+    pub basis: Option<String>,
+}
+
 impl Report {
     /// Returns how long these parts of the ledger take in one step, as the mean over ranks, in nanoseconds; `None`
     /// without observed steps.
@@ -359,6 +375,9 @@ impl Report {
             ("local step time", self.local_step_time_nanos.reason()),
             ("throughput", self.throughput.reason()),
             ("batch per rank", self.batch.reason()),
+            ("MFU", self.flops_utilization.model.reason()),
+            ("model FLOP/s", self.flops_utilization.model_flops_per_second.reason()),
+            ("HFU", self.flops_utilization.hardware.reason()),
             ("overlap", self.overlap_ratio.reason()),
             ("communication fraction", self.communication_fraction.reason()),
             ("tail", self.tail_nanos.reason()),

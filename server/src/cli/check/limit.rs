@@ -18,6 +18,7 @@ pub(super) enum Limited {
     Throughput,
     Overlap,
     Efficiency,
+    Mfu,
 }
 
 impl Limited {
@@ -32,6 +33,7 @@ impl Limited {
             Self::Throughput => "throughput",
             Self::Overlap => "overlap",
             Self::Efficiency => "efficiency, implied",
+            Self::Mfu => "MFU",
         }
     }
 
@@ -49,6 +51,7 @@ impl Limited {
             Self::Throughput => &report.throughput,
             Self::Overlap => &report.overlap_ratio,
             Self::Efficiency => &report.scaling_efficiency.implied,
+            Self::Mfu => &report.flops_utilization.model,
         };
         value.as_result().copied().map_err(Missing::clone)
     }
@@ -57,13 +60,13 @@ impl Limited {
         match self {
             Self::StepTime | Self::StepTimeP99 | Self::Exposed | Self::Input | Self::Tail => Unit::Nanos,
             Self::Throughput => Unit::PerSecond,
-            Self::CommunicationFraction | Self::Overlap | Self::Efficiency => Unit::Ratio,
+            Self::CommunicationFraction | Self::Overlap | Self::Efficiency | Self::Mfu => Unit::Ratio,
         }
     }
 
     /// Returns true if the limit is a maximum, because larger is worse.
     pub(super) fn is_maximum(self) -> bool {
-        !matches!(self, Self::Throughput | Self::Overlap | Self::Efficiency)
+        !matches!(self, Self::Throughput | Self::Overlap | Self::Efficiency | Self::Mfu)
     }
 }
 

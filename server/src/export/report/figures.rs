@@ -21,6 +21,12 @@ pub(super) fn section(report: &Report) -> Section {
     );
     let unit = &report.sample_unit;
     add("throughput", report.throughput.value().map(|throughput| format!("{throughput:.0} {unit}/s")));
+    let used = &report.flops_utilization;
+    add(
+        "MFU",
+        percent(&used.model).zip(used.basis.as_ref()).map(|(share, basis)| format!("{share} ({basis})")),
+    );
+    add("HFU", percent(&used.hardware));
     add("overlap", percent(&report.overlap_ratio));
     let implied = percent(&report.scaling_efficiency.implied);
     add("efficiency", implied.map(|value| format!("{value} (implied: compute / step, no baseline run)")));

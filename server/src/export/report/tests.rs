@@ -8,9 +8,9 @@ use wire::event::{EventKind, Function};
 use wire::ids::{Bucket, Rank, RunId};
 use wire::views::what_if::{EfficiencyKind, Fix, Loss, LossLedger, Phase, Saving, WhatIf};
 use wire::views::{
-    AlphaBeta, BucketParameters, BucketStats, Cause, CollectiveCost, ComputedOn, Culprit, Figure, Group,
-    GroupStats, Hang, LatencyHistogram, Missing, OneGroup, OwnOverhead, PastFault, Persistence, RankClock,
-    RankDrops, RankLedger, RunState, ScalingEfficiency, Spread, VerdictState,
+    AlphaBeta, BucketParameters, BucketStats, Cause, CollectiveCost, ComputedOn, Culprit, Figure,
+    FlopsUtilization, Group, GroupStats, Hang, LatencyHistogram, Missing, OneGroup, OwnOverhead, PastFault,
+    Persistence, RankClock, RankDrops, RankLedger, RunState, ScalingEfficiency, Spread, VerdictState,
 };
 
 use super::*;
@@ -117,6 +117,14 @@ pub(crate) fn fixed() -> Report {
         throughput: Figure::Known(8_732.0),
         batch: Figure::Known(128.0),
         sample_unit: "tokens".into(),
+        flops_utilization: FlopsUtilization {
+            model: Figure::Known(0.412),
+            hardware: Missing::NoHardwareFlops.into(),
+            model_flops_per_second: Figure::Known(1.22e15),
+            basis: Some(
+                "140 GFLOP per token, as the job states; peak 989 TFLOP/s per rank, as the job states".into(),
+            ),
+        },
         overlap_ratio: Figure::Known(0.312),
         communication_fraction: Figure::Known(0.4),
         tail_nanos: Figure::Known(3e6),

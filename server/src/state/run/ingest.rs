@@ -10,6 +10,7 @@ use wire::event::Event;
 use wire::ids::Rank;
 use wire::layout::Layout;
 use wire::stacks::{Stacks, StacksOutcome};
+use wire::workload::{MAX_UNIT_BYTES, Workload};
 
 use super::attributes::with_printable_texts;
 use super::usage::Sample;
@@ -139,20 +140,27 @@ impl Run {
                 }
                 Note::Burst(burst) => rank.devices.add_burst(burst, now),
                 Note::Stacks(stacks) => rank.stacks.add(with_printable_frames(stacks)),
+                Note::Workload(workload) => rank.workload = Some(with_printable_unit(workload)),
                 Note::Host(sample) => {
                     Arc::make_mut(&mut rank.host).add(&sample);
                     samples.push(Sample::Host(sample));
                 }
             }
         }
-        for event in &batch.events {
-            match event {
+        let samples_per_step = rank.workload.as_ref().map_or(0, |workload| workload.samples_per_step);
+        for mut event in batch.events {
+            if let Event::Step(step) = &mut event
+                && step.samples == 0
+            {
+                step.samples = samples_per_step;
+            }
+            match &event {
                 Event::Started(started) => rank.launched = rank.launched.max(Some(started.seq)),
                 Event::Bucket(bucket) => rank.launched = rank.launched.max(Some(bucket.seq)),
                 Event::Step(step) => rank.last_step = rank.last_step.max(Some(step.step)),
                 Event::Span(_) => {}
             }
-            self.incoming.add(batch.rank, event, now);
+            self.incoming.add(batch.rank, &event, now);
         }
         self.rank_bytes = (self.rank_bytes + rank.bytes()).saturating_sub(bytes_before);
         self.add_probes(batch.rank, &batch.probes);
@@ -174,6 +182,13 @@ fn with_printable_names(mut hello: Hello) -> Hello {
         }
     }
     hello
+}
+
+/// Escapes and shortens the unit, which appears in lines of reports.
+fn with_printable_unit(mut workload: Workload) -> Workload {
+    let unit = one_line(&workload.sample_unit);
+    workload.sample_unit = unit[..unit.floor_char_boundary(MAX_UNIT_BYTES)].to_owned();
+    workload
 }
 
 /// Escapes the names of functions, files and threads, which appear in lines of reports.
@@ -217,6 +232,7 @@ fn note_bytes(note: &Note) -> usize {
         Note::Device(_) => devices::SAMPLE_BYTES,
         Note::Burst(burst) => devices::burst_bytes(burst),
         Note::Stacks(stacks) => stacks.bytes(),
+        Note::Workload(workload) => workload.bytes(),
         // The sample's figures replace older ones.
         Note::Host(sample) => sample.cores.len(),
         Note::Layout(layout) => layout.bytes(),

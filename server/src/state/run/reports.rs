@@ -82,7 +82,7 @@ impl Run {
             name: self.name().to_owned(),
             state: self.state(now),
             ranks: self.world_size(),
-            sample_unit: self.hello().map_or("samples", |hello| hello.sample_unit.as_str()).to_owned(),
+            sample_unit: self.sample_unit().to_owned(),
             instrumentation: self.instrumentation(),
             fits: self.fits(),
             drops: self.ranks.iter().map(drops).filter(|rank| !rank.drops.is_empty()).collect(),
@@ -99,12 +99,23 @@ impl Run {
             hosts: self.ranks.world().map(|rank| rank?.host()).collect(),
             bursts: self.ranks.world().map(|rank| rank?.devices.activity(now)).collect(),
             stacks: self.ranks.world().map(|rank| rank?.stacks.newest().cloned()).collect(),
+            work: self.ranks.world().map(|rank| rank.map(RankState::work)).collect(),
             other_layouts: self.other_layouts(&layouts),
             layouts,
             traced: self.traced.clone(),
             notable_share: settings::notable_share(),
             hidden_steps: self.steps.hidden().collect(),
         }
+    }
+
+    /// Returns the unit of a sample, as rank 0 or the first rank that has reported it states it.
+    fn sample_unit(&self) -> &str {
+        let known = self.ranks.iter().find_map(|(_, rank)| {
+            let workload = rank.workload.as_ref().map(|workload| workload.sample_unit.as_str());
+            let hello = rank.hello.as_ref().map(|hello| hello.sample_unit.as_str());
+            workload.filter(|unit| !unit.is_empty()).or(hello)
+        });
+        known.unwrap_or("samples")
     }
 
     /// Returns what happened to ranks, oldest first: the newest [`MAX_EVENTS`] events.

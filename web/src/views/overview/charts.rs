@@ -1,4 +1,6 @@
-//! Three charts over steps with a common range and crosshair: step ledger, step time and throughput.
+//! Charts over steps with a common range and crosshair: step ledger, step time, utilization and throughput.
+
+mod utilization;
 
 use leptos::prelude::*;
 use units::decimal;
@@ -19,6 +21,7 @@ use crate::range::{Cursor, Range};
 use crate::route::{Address, RunId};
 use crate::theme::Theme;
 use crate::widgets::{Legend, Swatch, Tip};
+use utilization::UtilizationChart;
 
 const MARGINS: Margins = Margins { left: 64.0, right: 12.0, top: 8.0, bottom: 8.0 };
 const WITH_STEPS: Margins = Margins { bottom: 24.0, ..MARGINS };
@@ -47,9 +50,6 @@ const STEP_TIME: Lined = Lined {
     height: 116.0,
 };
 
-/// The step time as the last chart, with the axis of steps below it.
-const STEP_TIME_LAST: Lined = Lined { margins: WITH_STEPS, height: 132.0, ..STEP_TIME };
-
 const THROUGHPUT: Lined = Lined {
     title: "Throughput",
     testid: "chart-throughput",
@@ -61,7 +61,7 @@ const THROUGHPUT: Lined = Lined {
     height: 132.0,
 };
 
-/// The three charts.
+/// The charts.
 #[component]
 pub fn Charts() -> impl IntoView {
     let live = expect_context::<Live>();
@@ -92,13 +92,15 @@ pub fn Charts() -> impl IntoView {
         if counts_samples.get() {
             view! {
                 <LineChart lined=STEP_TIME />
+                <UtilizationChart is_last=false />
                 <h2 class="chart-title">"Throughput"<small>{unit}</small></h2>
                 <LineChart lined=THROUGHPUT />
             }
             .into_any()
         } else {
             view! {
-                <LineChart lined=STEP_TIME_LAST />
+                <LineChart lined=STEP_TIME />
+                <UtilizationChart is_last=true />
                 <h2 class="chart-title">"Throughput"</h2>
                 <p class="quiet" data-testid="no-throughput">"The job does not count its samples."</p>
             }

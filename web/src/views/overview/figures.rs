@@ -20,7 +20,7 @@ struct Read {
     below: fn(&Report) -> String,
 }
 
-const FIGURES: [Read; 4] = [
+const FIGURES: [Read; 5] = [
     Read {
         testid: "step-time",
         name: "step time",
@@ -67,6 +67,14 @@ const FIGURES: [Read; 4] = [
             let fraction = report.communication_fraction.value();
             fraction.map_or_else(String::new, |share| format!("communication {}", units::percent(share)))
         },
+    },
+    Read {
+        testid: "mfu",
+        name: "MFU",
+        value: |report| written(&report.flops_utilization.model, |ratio| ratio),
+        write: |_, ratio| units::percent(ratio),
+        change: by_points,
+        below: |report| report.flops_utilization.basis.clone().unwrap_or_default(),
     },
 ];
 

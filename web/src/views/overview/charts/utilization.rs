@@ -1,0 +1,168 @@
+//! The utilization over steps: the share of each step in which ranks compute, and in which their devices run kernels.
+
+use leptos::prelude::*;
+use leptos_use::signal_throttled;
+use viz::palette::{self, Pattern, Rgba};
+use viz::raster::{Frame, line};
+use viz::span::Span;
+use viz::steps::Steps;
+use viz::ticks;
+use wire::live::Part;
+use wire::live::tile::{Measure, Reduce, Tile};
+use wire::usage::Usage;
+use wire::views::ComputedOn;
+
+use super::{MARGINS, WITH_STEPS, crosshair, goes_to_step, hover};
+use crate::api::{self, Cells, Ranks};
+use crate::canvas::Size;
+use crate::live::{Live, Turn};
+use crate::pen::{Align, Pen};
+use crate::plot::{Gesture, Plot, Stretch};
+use crate::range::Range;
+use crate::route::RunId;
+use crate::widgets::Legend;
+
+/// The parts of a step in which a rank computes.
+const COMPUTE: [Part; 3] = [Part::Forward, Part::Backward, Part::Optimizer];
+const COMPUTING: Rgba = palette::part(Part::Forward);
+const RUNNING: Rgba = palette::part(Part::ExposedTransfer);
+/// The largest number of points of the devices' line.
+const MAX_POINTS: u32 = 1_024;
+/// The time between requests during a live run, in milliseconds.
+const AGAIN_MILLIS: u64 = 2_000;
+/// The shortest time between two requests, in milliseconds. A drag changes the range in every frame.
+const AT_MOST_EVERY_MILLIS: f64 = 400.0;
+
+/// Values of some steps, in ascending order.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Points {
+    step: Vec<u64>,
+    values: Vec<f32>,
+}
+
+impl Points {
+    /// Returns the points of a tile with one row; `None` if no value is known.
+    fn of(tile: &Tile) -> Option<Self> {
+        let known = tile.rows == 1 && tile.values.iter().any(|value| !value.is_nan());
+        let step = |column: usize| tile.step + column as u64 * u64::from(tile.per_column);
+        known.then(|| Self { step: (0..tile.columns()).map(step).collect(), values: tile.values.clone() })
+    }
+
+    /// Returns the value of a step: that of the last point that does not lie behind it.
+    fn at(&self, step: u64) -> Option<f32> {
+        let behind = self.step.partition_point(|&at| at <= step);
+        self.values.get(behind.checked_sub(1)?).copied().filter(|value| !value.is_nan())
+    }
+}
+
+/// Returns the share of each step in which a rank computes, as the mean over ranks.
+fn computing(steps: &Steps) -> Points {
+    let share = |row: usize| {
+        let of = |part: Part| steps.parts[part as usize][row];
+        let whole: f32 = Part::ALL.map(of).iter().sum();
+        COMPUTE.map(of).iter().sum::<f32>() / whole
+    };
+    Points { step: steps.step.clone(), values: (0..steps.step.len()).map(share).collect() }
+}
+
+/// The chart. The last one of all has the axis of steps below it.
+#[component]
+pub(super) fn UtilizationChart(is_last: bool) -> impl IntoView {
+    let (margins, height) = if is_last { (WITH_STEPS, 100.0) } else { (MARGINS, 84.0) };
+    let live = expect_context::<Live>();
+    let range = expect_context::<Range>();
+    let stretch = expect_context::<Stretch>();
+    let running = running_devices();
+    let computing = Memo::new(move |_| {
+        live.drawn.track();
+        live.steps.with_value(computing)
+    });
+    let draw = move |frame: &mut Frame<'_>, size: Size| {
+        let view = range.view();
+        let thickness = 1.5 * size.ratio as f32;
+        let mut draw_line = |points: &Points, colour: Rgba| {
+            let Points { step, values } = points;
+            line::draw(frame, &line::Line { step, values, view, top: 1.0, colour, thickness });
+        };
+        running.with(|points| points.iter().for_each(|points| draw_line(points, RUNNING)));
+        computing.with(|points| draw_line(points, COMPUTING));
+    };
+    let overlay = move |pen: &Pen, size: Size| {
+        let (view, cursor) = (range.view(), range.cursor.get());
+        pen.axis_left(1.0, &ticks::shares(Span::new(0.0, 1.0), 2));
+        if is_last {
+            pen.axis_below(view, &ticks::whole(view, (size.width / 90.0) as usize), true);
+        }
+        crosshair(pen, size, view, cursor);
+        let Some(step) = cursor.step else { return };
+        let percent = |value: Option<f32>| value.map(|value| units::percent(f64::from(value)));
+        let compute = percent(computing.with(|points| points.at(step)));
+        let run = percent(running.with(|points| points.as_ref()?.at(step)));
+        let texts =
+            [compute.map(|share| format!("{share} compute")), run.map(|share| format!("{share} devices"))];
+        let text = texts.into_iter().flatten().collect::<Vec<_>>().join(", ");
+        let x = view.to_pixel(step as f64 + 0.5, size.width);
+        let (offset, align) = if x > size.width / 2.0 { (-8.0, Align::End) } else { (8.0, Align::Start) };
+        let width = pen.text_width(&text) + 8.0;
+        let left = if align == Align::End { x + offset - width + 4.0 } else { x + offset - 4.0 };
+        pen.rect(left, 0.0, width, 16.0, pen.inks.ground);
+        pen.text(x + offset, 8.0, &text, align, pen.inks.ink);
+    };
+    let go_to = goes_to_step(range);
+    let on_gesture = move |gesture: Gesture, size: Size| {
+        hover(range, live, &gesture, size) || go_to(&gesture, size) || range.gesture(&gesture, size)
+    };
+    let has_devices = Memo::new(move |_| running.with(Option::is_some));
+    let legend = move || {
+        has_devices.get().then(|| {
+            view! {
+                <Legend items=vec![
+                    (COMPUTING, Pattern::Solid, "ranks compute"),
+                    (RUNNING, Pattern::Solid, "devices run kernels, waiting ones included"),
+                ] />
+            }
+        })
+    };
+    view! {
+        <h2 class="chart-title">
+            "Utilization"
+            <small>" share of the step in which ranks compute"</small>
+        </h2>
+        {legend}
+        <Plot
+            label="Utilization over steps"
+            testid="chart-utilization" height=Signal::derive(move || height * stretch.get()) margins=margins
+            draw=Box::new(draw) overlay=Box::new(overlay) on_gesture=Box::new(on_gesture)
+        />
+    }
+}
+
+/// Fetches the share of the time in which devices run kernels, as the mean over ranks; `None` without devices.
+fn running_devices() -> Memo<Option<Points>> {
+    let (live, range, run) = (expect_context::<Live>(), expect_context::<Range>(), expect_context::<RunId>());
+    let turn = live.turn(AGAIN_MILLIS);
+    let has_devices = move || {
+        live.run.with(|run| run.as_ref().is_some_and(|run| run.report.computed_on == ComputedOn::Gpu))
+    };
+    let wanted = Memo::new(move |_| {
+        let (view, known) = (range.view(), range.known());
+        let shown = Span::new(view.start.max(known.start), view.end.min(known.end));
+        (has_devices() && !known.is_empty()).then(|| (model::range::ends(shown), turn.get()))
+    });
+    let seldom: Signal<Option<((u64, u64), Turn)>> = signal_throttled(wanted, AT_MOST_EVERY_MILLIS);
+    let found = LocalResource::new(move || {
+        let (run, wanted) = (run.get(), seldom.get());
+        async move {
+            let cells = Cells {
+                measure: Measure::Usage(Usage::DeviceBusy),
+                reduce: Reduce::Mean,
+                steps: wanted?.0,
+                ranks: Ranks::Between(0, u32::MAX),
+                most: (MAX_POINTS, 1),
+            };
+            Points::of(&api::tile(&run, cells).await.ok()?)
+        }
+    });
+    // The old line stays until the new one arrives.
+    Memo::new(move |old: Option<&Option<Points>>| found.get().unwrap_or_else(|| old.cloned().flatten()))
+}
