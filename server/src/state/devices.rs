@@ -8,7 +8,7 @@ use wire::clock::ServerNanos;
 use wire::device::{DeviceFigure, DeviceSample};
 use wire::ids::Rank;
 use wire::request::RecordingRequest;
-use wire::views::{Cause, Culprit, RankBurst, RankDevice, Report, Verdict};
+use wire::views::{Cause, Culprit, RankBurst, RankDevice, RankEventKind, Report, Verdict};
 
 /// The time for which a burst counts as evidence, in nanoseconds.
 const BURST_NANOS: i64 = 300_000_000_000;
@@ -32,6 +32,50 @@ pub(super) fn burst_bytes(burst: &Burst) -> usize {
         _ => 0,
     };
     size_of::<Burst>() + names
+}
+
+/// The largest number of errors kept per rank: the newest.
+const MAX_ERRORS: usize = 16;
+
+/// The errors of a rank's devices, in all incarnations of the rank: an error often ends the process.
+#[derive(Default)]
+pub struct DeviceErrors {
+    found: VecDeque<(ServerNanos, RankEventKind)>,
+}
+
+impl DeviceErrors {
+    /// Compares the counts of a sample with those of the sample before it, and adds what is new.
+    pub(super) fn add(&mut self, before: Option<&DeviceSample>, sample: &DeviceSample, now: ServerNanos) {
+        use DeviceFigure::{EccUncorrectedErrors, LastXid, OutOfMemoryErrors, XidErrors};
+        let earlier = |figure| before.and_then(|sample| sample.get(figure));
+        // Memory errors are counted since the driver was loaded, so those of the first sample are older than the run. The
+        // other counts begin with the process.
+        let since_sample = |figure| Some(sample.get(figure)?.saturating_sub(earlier(figure)?));
+        let since_start = |figure| Some(sample.get(figure)?.saturating_sub(earlier(figure).unwrap_or(0)));
+        let more = |count: Option<u64>| count.filter(|&count| count > 0);
+        let xid = more(since_start(XidErrors)).and_then(|_| sample.get(LastXid));
+        let found = [
+            xid.map(|code| RankEventKind::Xid { code }),
+            more(since_sample(EccUncorrectedErrors)).map(|count| RankEventKind::MemoryErrors { count }),
+            more(since_start(OutOfMemoryErrors)).map(|count| RankEventKind::OutOfMemory { count }),
+        ];
+        for kind in found.into_iter().flatten() {
+            if self.found.len() == MAX_ERRORS {
+                self.found.pop_front();
+            }
+            self.found.push_back((now, kind));
+        }
+    }
+
+    /// Returns the errors, oldest first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (ServerNanos, RankEventKind)> + '_ {
+        self.found.iter().copied()
+    }
+
+    /// Returns the approximate size, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.found.len() * size_of::<(ServerNanos, RankEventKind)>()
+    }
 }
 
 /// The devices of one rank.
@@ -148,5 +192,48 @@ impl Devices {
             }));
         }
         shown
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::clock::MonoNanos;
+
+    use super::*;
+
+    #[test]
+    fn errors_are_found_where_their_counts_grow() {
+        use DeviceFigure::{EccUncorrectedErrors, LastXid, OutOfMemoryErrors, XidErrors};
+        let sample = |[xids, code, ecc, out_of_memory]: [u64; 4]| DeviceSample {
+            at: MonoNanos(0),
+            device: String::new(),
+            figures: [
+                (XidErrors, xids),
+                (LastXid, code),
+                (EccUncorrectedErrors, ecc),
+                (OutOfMemoryErrors, out_of_memory),
+            ]
+            .into(),
+        };
+        let mut errors = DeviceErrors::default();
+        let samples = [[0, 0, 5, 0], [1, 79, 5, 0], [1, 79, 7, 0], [1, 79, 7, 3]].map(sample);
+        let mut before = None;
+        for (at, sample) in samples.iter().enumerate() {
+            errors.add(before, sample, ServerNanos(at as i64));
+            before = Some(sample);
+        }
+        let found: Vec<(i64, RankEventKind)> = errors.iter().map(|(at, kind)| (at.0, kind)).collect();
+        let expected = [
+            (1, RankEventKind::Xid { code: 79 }),
+            (2, RankEventKind::MemoryErrors { count: 2 }),
+            (3, RankEventKind::OutOfMemory { count: 3 }),
+        ];
+        assert_eq!(found, expected);
+        // A process that begins with an error has it since its start, but older memory errors are not its own.
+        let mut errors = DeviceErrors::default();
+        errors.add(None, &sample([2, 48, 9, 0]), ServerNanos(9));
+        assert_eq!(errors.iter().collect::<Vec<_>>(), [(ServerNanos(9), RankEventKind::Xid { code: 48 })]);
+        (0..100).for_each(|_| errors.add(None, &sample([1, 48, 0, 0]), ServerNanos(9)));
+        assert_eq!(errors.iter().count(), MAX_ERRORS);
     }
 }

@@ -16,7 +16,7 @@ use wire::views::{Gap, Hang};
 use wire::workload::Workload;
 
 use super::clocks::Clocks;
-use super::devices::RankDevices;
+use super::devices::{DeviceErrors, RankDevices};
 use super::incoming::Incoming;
 use super::layouts::RankLayouts;
 use super::lives::Lives;
@@ -68,6 +68,7 @@ struct RankState {
     bye_by_launcher: bool,
     last_step: Option<Step>,
     devices: RankDevices,
+    device_errors: DeviceErrors,
     stacks: RankStacks,
     layouts: RankLayouts,
     workload: Option<Workload>,
@@ -88,6 +89,7 @@ impl RankState {
             + self.lives.drops().len() * size_of::<wire::batch::Drop>()
             + self.attributes.as_ref().map_or(0, Attributes::bytes)
             + self.devices.bytes()
+            + self.device_errors.bytes()
             + self.stacks.bytes()
             + self.layouts.bytes()
             + self.workload.as_ref().map_or(0, Workload::bytes)

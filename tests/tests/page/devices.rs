@@ -229,6 +229,33 @@ fn measures_over_steps_are_as_drawn_also_after_a_restart_of_the_server() -> anyh
 }
 
 #[test]
+fn a_critical_error_of_a_device_is_marked_on_the_time_line() -> anyhow::Result<()> {
+    let Some(browser) = Browser::start()? else { return Ok(()) };
+    let data = tempfile::tempdir()?;
+    let server = Server::start(data.path())?;
+    let mut simulation = simulated(5, 0, 1_980);
+    let of_rank_1 = simulation.batches.iter_mut().filter(|received| received.batch.rank.0 == 1);
+    let notes = of_rank_1.flat_map(|received| &mut received.batch.notes);
+    let samples: Vec<_> =
+        notes.filter_map(|note| if let Note::Device(sample) = note { Some(sample) } else { None }).collect();
+    let half = samples.len() / 2;
+    for sample in samples.into_iter().skip(half) {
+        sample.figures.extend([(DeviceFigure::XidErrors, 1), (DeviceFigure::LastXid, 79)]);
+    }
+    let mut feed = Feed::new(simulation);
+    feed.send_all_but(1, &server.address)?;
+    browser.open(&format!("{}/runs/{}", server.address, feed.run))?;
+    browser.wait("the mark", "return document.body.innerText.includes('rank 1: Xid 79')")?;
+    let report = get_json(&format!("{}/api/v1/runs/{}", server.address, feed.run))?;
+    let events = report["events"].as_array().context("no events")?;
+    ensure!(
+        events.len() == 1 && events[0]["kind"]["xid"]["code"] == 79 && events[0]["rank"] == 1,
+        "{events:?}"
+    );
+    Ok(())
+}
+
+#[test]
 fn a_sample_with_a_broken_time_does_not_hide_later_ones() -> anyhow::Result<()> {
     for broken in [i64::MAX, i64::MAX / 2, i64::MIN] {
         let mut simulation = simulated(1, throttle::THERMAL, 1_350);

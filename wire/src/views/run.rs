@@ -116,6 +116,21 @@ pub enum RankEventKind {
     Restarted,
     /// The rank sent its last batch so far, without an end-of-run message, and has been silent since.
     Silent,
+    /// The rank's device reported a critical error.
+    Xid {
+        /// The code, from NVIDIA's list of Xids.
+        code: u64,
+    },
+    /// The rank's device reported memory errors that it could not correct.
+    MemoryErrors {
+        /// The number of errors.
+        count: u64,
+    },
+    /// PyTorch's allocator raised out-of-memory errors on the rank's device.
+    OutOfMemory {
+        /// The number of errors.
+        count: u64,
+    },
 }
 
 /// The ranks that run on one host: a contiguous range of them. A host may have several.

@@ -114,9 +114,9 @@ impl Run {
         let by_launcher = is_another && lives::is_goodbye_by_another(&batch);
         if is_another && !by_launcher {
             // Another process has a new clock and counts its collectives from the start.
-            let (lives, usage) = (std::mem::take(&mut rank.lives), std::mem::take(&mut rank.usage));
+            let RankState { lives, usage, device_errors, .. } = std::mem::take(rank);
             let incarnation = Some(batch.incarnation);
-            *rank = RankState { lives, usage, incarnation, ..RankState::default() };
+            *rank = RankState { lives, usage, device_errors, incarnation, ..RankState::default() };
         }
         rank.last_seen = Some(now);
         let mut samples = Vec::new();
@@ -136,6 +136,7 @@ impl Run {
                 Note::Bye(_) => {}
                 Note::Device(sample) => {
                     samples.push(Sample::Device(sample.clone()));
+                    rank.device_errors.add(rank.devices.newest(), &sample, now);
                     rank.devices.add_sample(sample, now);
                 }
                 Note::Burst(burst) => rank.devices.add_burst(burst, now),

@@ -133,7 +133,10 @@ impl Run {
             });
             let restarts: Vec<RankEvent> =
                 state.lives.restarts().map(|at| event(RankEventKind::Restarted, at)).collect();
-            restarts.into_iter().chain(silent.map(|at| event(RankEventKind::Silent, at)))
+            let errors: Vec<RankEvent> =
+                state.device_errors.iter().map(|(at, kind)| event(kind, at)).collect();
+            let silent = silent.map(|at| event(RankEventKind::Silent, at));
+            restarts.into_iter().chain(errors).chain(silent)
         };
         let mut events: Vec<RankEvent> = self.ranks.iter().flat_map(of_rank).collect();
         events.sort_by_key(|event| event.unix_millis);

@@ -132,6 +132,18 @@ fn events(live: Live, newest: u64) -> Vec<Placed> {
             RankEventKind::Silent => {
                 (format!("… rank {rank}"), format!("Rank {rank} has been silent since {time}."))
             }
+            RankEventKind::Xid { code } => (
+                format!("⚡ rank {rank}: Xid {code}"),
+                format!("The GPU of rank {rank} reported the critical error Xid {code} at {time}."),
+            ),
+            RankEventKind::MemoryErrors { count } => (
+                format!("⚡ rank {rank}: memory"),
+                format!("The GPU of rank {rank} could not correct {} at {time}.", errors(count, "memory")),
+            ),
+            RankEventKind::OutOfMemory { count } => (
+                format!("⚡ rank {rank}: out of memory"),
+                format!("PyTorch raised {} on rank {rank} at {time}.", errors(count, "out-of-memory")),
+            ),
         };
         mark(step_at(event.unix_millis), text, says)
     });
@@ -140,4 +152,11 @@ fn events(live: Live, newest: u64) -> Vec<Placed> {
         mark(step, format!("✕ rank {}", failure.rank), failure.sentence.clone())
     });
     of_ranks.chain(failed).collect()
+}
+
+fn errors(count: u64, kind: &str) -> String {
+    match count {
+        1 => format!("1 {kind} error"),
+        more => format!("{} {kind} errors", units::count(more)),
+    }
 }
