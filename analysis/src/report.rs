@@ -339,6 +339,10 @@ fn ledger(steps: &[&StepAnalysis], ranks: u32) -> Vec<RankLedger> {
         sum.pauses_nanos.iter_mut().zip(analysis.pauses).for_each(|(sum, nanos)| *sum += nanos);
         sum.other_nanos += other;
         sum.step_nanos += analysis.step_nanos;
+        if analysis.processor_nanos.iter().any(|&nanos| nanos > 0) {
+            let processor = sum.processor_nanos.get_or_insert_default();
+            processor.iter_mut().zip(analysis.processor_nanos).for_each(|(sum, nanos)| *sum += nanos);
+        }
     }
     ledger
 }

@@ -31,8 +31,9 @@ pub struct RankAnalysis {
     pub comm_nanos: u64,
     /// |K ∩ C|: hidden communication.
     pub hidden_nanos: u64,
-    /// Processor time inside compute phases; `None` if it was not measured.
-    pub compute_cpu_nanos: Option<u64>,
+    /// The processor time of the training thread in each phase, in the order of [`SpanKind::PHASES`]; all 0 if it was not
+    /// measured.
+    pub processor_nanos: [u64; SpanKind::PHASES.len()],
     /// The tail: the end of the last bucket less the end of the last backward compute.
     pub tail_nanos: Option<u64>,
     /// The mean over buckets of start - median start; needs aligned clocks.
@@ -49,6 +50,14 @@ impl RankAnalysis {
     #[must_use]
     pub fn own_nanos(&self) -> u64 {
         self.step_nanos - self.part(Part::ExposedWait) - self.part(Part::ExposedTransfer)
+    }
+
+    /// Returns the processor time inside compute phases; `None` if it was not measured.
+    #[must_use]
+    pub fn compute_processor_nanos(&self) -> Option<u64> {
+        let [_, _, forward, backward, optimizer] = self.processor_nanos;
+        let all = [forward, backward, optimizer].into_iter().fold(0, u64::saturating_add);
+        (all > 0).then_some(all)
     }
 
     /// Returns one part of the ledger.
@@ -290,9 +299,10 @@ fn window(records: &StepRecords, fits: &[Option<ClockFit>]) -> Option<(ServerNan
 }
 
 fn analyse_rank(step: &RankStep, sets: &RankSets) -> RankAnalysis {
-    let compute_kinds = [SpanKind::Forward, SpanKind::Backward, SpanKind::Optimizer];
-    let cpu = step.spans.iter().filter(|span| compute_kinds.contains(&span.kind)).map(|span| span.cpu_nanos);
-    let cpu: u64 = cpu.fold(0, u64::saturating_add);
+    let processor = |kind: SpanKind| {
+        let of_kind = step.spans.iter().filter(|span| span.kind == kind).map(|span| span.cpu_nanos);
+        of_kind.fold(0, u64::saturating_add)
+    };
     let (parts, pauses) = sets.parts();
     RankAnalysis {
         parts,
@@ -302,7 +312,7 @@ fn analyse_rank(step: &RankStep, sets: &RankSets) -> RankAnalysis {
         compute_nanos: sets.compute.total(),
         comm_nanos: sets.comm.total(),
         hidden_nanos: sets.comm.intersect(&sets.compute).total(),
-        compute_cpu_nanos: (cpu > 0).then_some(cpu),
+        processor_nanos: SpanKind::PHASES.map(processor),
         tail_nanos: sets.tail(),
         lateness_nanos: None,
         caused_wait_nanos: 0.0,

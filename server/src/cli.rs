@@ -274,6 +274,9 @@ struct ReportArguments {
     transfer_ns: the rest of the duration\n  \
     hidden_ns, exposed_ns: the parts of the duration while the rank computes, and while it does not\n\
     A value that is not known is empty or null.\n\n\
+    Columns with --utilization, one row per sample, rank and measure:\n  \
+    end_unix_ns, seconds: the end and the length of the interval; a minute or more before the newest hour\n  \
+    rank, measure, unit, value\n\n\
     A FILE that ends in .gz is compressed. Parquet has its own compression."
 )]
 struct ExportArguments {
@@ -288,6 +291,9 @@ struct ExportArguments {
     /// Rank to export [default: all]
     #[arg(long)]
     rank: Option<u32>,
+    /// Export how devices and hosts were used over time, instead of steps; as csv or parquet
+    #[arg(long, conflicts_with = "steps")]
+    utilization: bool,
     /// File to write; for chrome, a directory or a file
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,

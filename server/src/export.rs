@@ -1,4 +1,5 @@
-//! Exports: the steps of a run in four formats for other tools, and its report as text, Markdown and HTML.
+//! Exports: the steps of a run in four formats for other tools, how its devices and hosts were used, and its report as text,
+//! Markdown and HTML.
 //!
 //! All formats are written from the same [`model`], step by step, so a file may be larger than memory. Ranks whose
 //! clock is not aligned cannot be placed in time and are left out of every format.
@@ -12,6 +13,7 @@ pub mod perfetto;
 pub mod report;
 pub mod stacks;
 pub mod text;
+pub mod usage;
 
 use std::io::{self, Write};
 use std::str::FromStr;

@@ -89,11 +89,7 @@ impl Selection {
                 address.param("pool").and_then(|name| Reduce::from_name(&name)).unwrap_or(reduce)
             }),
             step: Memo::new(move |_| address.number("step")),
-            rank: Memo::new(move |_| match address.param("rank").as_deref() {
-                None => usual.get(),
-                // `none` if the user has cleared the selection.
-                Some(rank) => rank.parse().ok(),
-            }),
+            rank: selected_rank(address, usual),
         }
     }
 
@@ -104,6 +100,15 @@ impl Selection {
             ("rank", Some(cell.map_or_else(|| "none".to_owned(), |(_, rank)| rank.to_string()))),
         ]);
     }
+}
+
+/// Reads the selected rank from the address. Without one there, the rank `usual` is selected.
+pub fn selected_rank(address: Address, usual: Memo<Option<u32>>) -> Memo<Option<u32>> {
+    Memo::new(move |_| match address.param("rank").as_deref() {
+        None => usual.get(),
+        // `none` if the user has cleared the selection.
+        Some(rank) => rank.parse().ok(),
+    })
 }
 
 /// Returns both ends of the color scale for the visible cells.

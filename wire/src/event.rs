@@ -164,6 +164,9 @@ impl SpanKind {
     pub const PAUSES: [Self; 4] =
         [Self::Checkpoint, Self::Evaluation, Self::GarbageCollection, Self::Compilation];
 
+    /// The kinds of which a training step consists, in the order of their codes.
+    pub const PHASES: [Self; 5] = [Self::Input, Self::H2d, Self::Forward, Self::Backward, Self::Optimizer];
+
     /// All kinds, in the order of their codes.
     pub const ALL: [Self; 10] = [
         Self::Input,

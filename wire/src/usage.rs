@@ -97,6 +97,25 @@ pub enum UsageUnit {
     Count,
 }
 
+impl UsageUnit {
+    /// Returns the name used in exports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Share => "share",
+            Self::Cores => "cores",
+            Self::Threads => "threads",
+            Self::Hertz => "hertz",
+            Self::Watts => "watts",
+            Self::Celsius => "celsius",
+            Self::Bytes => "bytes",
+            Self::BytesPerSecond => "bytes_per_second",
+            Self::PerSecond => "per_second",
+            Self::Count => "count",
+        }
+    }
+}
+
 impl Usage {
     /// All measures, those of devices first, in the order in which the dashboard shows them.
     pub const ALL: [Self; 28] = [

@@ -143,7 +143,7 @@ fn turns(steps: &[&StepAnalysis], explained: u64) -> Option<Finding> {
 fn off_processor(steps: &[&StepAnalysis]) -> Option<f64> {
     let off = steps.iter().flat_map(|step| step.present()).filter_map(|(_, rank)| {
         let compute = rank.compute_nanos as f64;
-        (compute > 0.0).then_some(1.0 - rank.compute_cpu_nanos? as f64 / compute)
+        (compute > 0.0).then_some(1.0 - rank.compute_processor_nanos()? as f64 / compute)
     });
     stats::median(off).filter(|off| *off >= SHARED_CORES)
 }
@@ -162,6 +162,10 @@ fn drift(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Option<Finding> {
         return None;
     }
     let began = steps.partition_point(|step| step.step.0 < onset.step);
+    // The median of few ranks rises with one of them.
+    if rise_of_most_ranks(steps, began) < RISES_ALONG * slower {
+        return None;
+    }
     let on_processor = processor_rise(steps, began).filter(|rise| *rise < CPU_EXPLAINS * slower);
     let is_processors =
         setting.computed_on == ComputedOn::Cpu && slower < processor::ALL_VARY_BY * onset.before_nanos;
@@ -187,10 +191,21 @@ fn drift(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Option<Finding> {
 /// nanoseconds; `None` if processor time is not known, as on GPUs.
 fn processor_rise(steps: &[&StepAnalysis], began: usize) -> Option<f64> {
     let of_step = |step: &&StepAnalysis| {
-        stats::median(step.present().filter_map(|(_, rank)| Some(rank.compute_cpu_nanos? as f64)))
+        stats::median(step.present().filter_map(|(_, rank)| Some(rank.compute_processor_nanos()? as f64)))
     };
     let median = |steps: &[&StepAnalysis]| stats::median(steps.iter().filter_map(of_step));
     Some(median(&steps[began..])? - median(&steps[..began])?)
+}
+
+/// Returns how much longer three quarters of the ranks compute from the step at index `began` on, at least, in nanoseconds.
+fn rise_of_most_ranks(steps: &[&StepAnalysis], began: usize) -> f64 {
+    let of_step = |step: &&StepAnalysis| {
+        let mut nanos: Vec<u64> = step.present().map(|(_, rank)| rank.compute_nanos).collect();
+        nanos.sort_unstable();
+        nanos.get(nanos.len().saturating_sub(1) / 4).map(|&nanos| nanos as f64)
+    };
+    let median = |steps: &[&StepAnalysis]| stats::median(steps.iter().filter_map(of_step));
+    median(&steps[began..]).zip(median(&steps[..began])).map_or(0.0, |(after, before)| after - before)
 }
 
 /// Returns how much longer the median step is from step `step` on, in nanoseconds.

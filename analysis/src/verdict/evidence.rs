@@ -94,7 +94,7 @@ impl Case<'_> {
         let others = others.filter(|(rank, _)| !self.ranks.contains(rank));
         let off = others.filter_map(|(_, rank)| {
             let compute = rank.compute_nanos as f64;
-            (compute > 0.0).then_some(1.0 - rank.compute_cpu_nanos? as f64 / compute)
+            (compute > 0.0).then_some(1.0 - rank.compute_processor_nanos()? as f64 / compute)
         });
         stats::median(off).filter(|off| *off >= SHARED_CORES)
     }

@@ -177,7 +177,9 @@ impl Excess {
             transfer,
             pauses: std::array::from_fn(pause),
             other,
-            compute_cpu: mean_excess(steps, ranks, |rank| rank.compute_cpu_nanos.map(|nanos| nanos as f64)),
+            compute_cpu: mean_excess(steps, ranks, |rank| {
+                rank.compute_processor_nanos().map(|nanos| nanos as f64)
+            }),
             is_processors: false,
             compute_by_samples: by_samples(steps, ranks).unwrap_or(0.0),
             compute_variation: Variation::of_rank(steps, *ranks.first()?).map(|own| own.beyond(&others)),

@@ -25,7 +25,7 @@ fn step(number: u64, extra: [(u64, Part); 4]) -> StepAnalysis {
             compute_nanos: 19 * MS,
             comm_nanos: 5 * MS,
             hidden_nanos: 2 * MS,
-            compute_cpu_nanos: Some(parts[2] + parts[3] + parts[6]),
+            processor_nanos: [0, 0, parts[2], parts[3], parts[6]],
             tail_nanos: Some(MS),
             lateness_nanos: Some(0.0),
             caused_wait_nanos: 0.0,
@@ -116,7 +116,7 @@ fn compute_excess_without_processor_time_is_attributed_to_the_host() {
     let mut steps = run(200, |_, rank| (rank == 1).then_some((10 * MS, Part::Forward)));
     for step in &mut steps {
         let slow = step.ranks[1].as_mut().unwrap();
-        slow.compute_cpu_nanos = slow.compute_cpu_nanos.map(|cpu| cpu - 10 * MS);
+        slow.processor_nanos[2] -= 10 * MS;
     }
     assert_eq!(judge(&steps)[0].cause, Cause::Host);
 }
@@ -130,7 +130,7 @@ fn shared_cores_lower_confidence_and_are_counter_evidence() {
     let own = &judge(&steps)[0];
     assert_eq!((own.confidence, is_uncertain(own)), (Confidence::High, false));
     for rank in steps.iter_mut().flat_map(|step| step.ranks.iter_mut().flatten()) {
-        rank.compute_cpu_nanos = rank.compute_cpu_nanos.map(|cpu| cpu / 2);
+        rank.processor_nanos = rank.processor_nanos.map(|nanos| nanos / 2);
     }
     let shared = &judge(&steps)[0];
     assert_eq!((&shared.culprit, shared.confidence), (&Some(Culprit::Rank(1)), Confidence::Medium));
@@ -311,6 +311,24 @@ fn too_few_steps_or_ranks_are_insufficient_evidence() {
 }
 
 #[test]
+fn one_slow_rank_of_two_is_not_slower_compute_on_all_ranks() {
+    let judged = |slow_ranks: usize| {
+        let mut steps = run(400, |_, _| None);
+        for step in &mut steps {
+            step.ranks.truncate(2);
+            if step.step.0 >= 200 {
+                step.local_nanos += 10 * MS;
+                for rank in step.ranks.iter_mut().flatten().take(slow_ranks) {
+                    rank.compute_nanos += 10 * MS;
+                }
+            }
+        }
+        judge(&steps).iter().any(|verdict| verdict.sentence.starts_with("All ranks compute"))
+    };
+    assert_eq!([judged(1), judged(2)], [false, true]);
+}
+
+#[test]
 fn slower_compute_on_all_ranks_counts_only_if_steps_take_longer() {
     let judged = |longer_steps: u64, on_processor: u64| {
         let mut steps = run(400, |_, _| None);
@@ -318,7 +336,7 @@ fn slower_compute_on_all_ranks_counts_only_if_steps_take_longer() {
             step.local_nanos += longer_steps;
             for rank in step.ranks.iter_mut().flatten() {
                 rank.compute_nanos += 5 * MS;
-                rank.compute_cpu_nanos = rank.compute_cpu_nanos.map(|nanos| nanos + on_processor);
+                rank.processor_nanos[3] += on_processor;
             }
         }
         judge(&steps)

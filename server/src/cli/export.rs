@@ -15,18 +15,21 @@ use crate::clock::ServerClock;
 use crate::export::chrome::Directory;
 use crate::export::{self, Format, Refusal, Writer};
 use crate::state::replay;
+use crate::state::run::Run;
 use crate::store::directory::Layout;
 
 pub(super) fn export(arguments: &ExportArguments) -> anyhow::Result<()> {
     let layout = Layout::new(arguments.data.path());
-    let summary = {
-        let run = runs::find(&layout, &arguments.run)?;
-        let now = ServerClock::start().now();
-        run.summary(&run.report(usize::MAX, now), now)
-    };
+    let run = runs::find(&layout, &arguments.run)?;
+    let now = ServerClock::start().now();
+    let summary = run.summary(&run.report(usize::MAX, now), now);
     if let Some(rank) = arguments.rank.filter(|&rank| rank >= summary.ranks_expected) {
         bail!("run {} has no rank {rank}: its ranks are 0 to {}", summary.run, summary.ranks_expected - 1);
     }
+    if arguments.utilization {
+        return utilization(arguments, &run, &summary);
+    }
+    drop(run);
     let (first, last) = export::range(arguments.steps.as_deref(), &summary)?;
     let mut sink: Option<Sink> = None;
     let (mut steps, mut unplaced) = (0_u64, 0_u64);
@@ -59,6 +62,35 @@ pub(super) fn export(arguments: &ExportArguments) -> anyhow::Result<()> {
         "{steps} steps of {} written to {}{left_out}: {what}\n",
         summary.run,
         arguments.output.display()
+    ))
+}
+
+/// Exports how devices and hosts were used over time.
+fn utilization(arguments: &ExportArguments, run: &Run, summary: &RunSummary) -> anyhow::Result<()> {
+    let path = &arguments.output;
+    let is_wanted = |rank: u32| arguments.rank.is_none_or(|only| only == rank);
+    let has_samples = run.usage_bytes_by_rank().any(|(rank, bytes)| is_wanted(rank) && bytes > 0);
+    if !has_samples {
+        bail!("run {} has no samples of devices or hosts", summary.run);
+    }
+    let written = match arguments.format {
+        Format::Csv => Out::create(path).and_then(|mut out| {
+            let written = export::usage::csv(&mut out, run, arguments.rank)?;
+            out.finish().map(|()| written)
+        }),
+        Format::Parquet => Out::create(path).and_then(|mut out| {
+            let written = export::usage::parquet(&mut out, run, summary, arguments.rank)?;
+            out.finish().map(|()| written)
+        }),
+        Format::Perfetto | Format::Chrome => {
+            bail!("--utilization writes tables: give --format csv or --format parquet")
+        }
+    };
+    let written = written.with_context(|| format!("cannot write {}", path.display()))?;
+    print(&format!(
+        "{written} rows of {} written to {}: one per sample, rank and measure\n",
+        summary.run,
+        path.display()
     ))
 }
 

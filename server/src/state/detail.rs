@@ -247,7 +247,7 @@ mod tests {
                 compute_nanos: 0,
                 comm_nanos: 0,
                 hidden_nanos: 0,
-                compute_cpu_nanos: None,
+                processor_nanos: [0; 5],
                 tail_nanos: None,
                 lateness_nanos: None,
                 caused_wait_nanos: 0.0,

@@ -319,6 +319,12 @@ impl Values {
         mean().or_else(covering).or_else(newest).unwrap_or(f32::NAN)
     }
 
+    /// Returns each interval: its end on the server's clock, in nanoseconds, its length in seconds, and the value over it; NaN
+    /// if it is not known.
+    pub fn samples(&self) -> impl Iterator<Item = (i64, f64, f32)> + '_ {
+        self.points.iter().enumerate().map(|(at, &(end, value))| (end, self.length(at) / 1e9, value))
+    }
+
     /// Returns the time that a point covers, in nanoseconds.
     fn length(&self, point: usize) -> f64 {
         let before = point.checked_sub(1).map_or(i64::MIN, |before| self.points[before].0);

@@ -285,6 +285,15 @@ fn the_page_answers_whether_devices_are_busy_and_shows_measures_over_steps() -> 
     shows(&browser, "usage-answer", "the devices ran kernels for 97.0 % of the time[^]*compute")?;
     shows(&browser, "strip-sm-clock", "median 1,980 MHz, from 1,350 MHz .rank 2. to 1,980 MHz")?;
     shows(&browser, "strip-device-busy", "97.0 % on all ranks")?;
+    // The rank that the verdict names has its measures as lines, below its step time.
+    let lines = "const panel = document.querySelector('[data-testid=rank-lines]');
+        return panel && panel.innerText.startsWith('Rank 2')
+            ? [...panel.querySelectorAll('section[data-testid]')].map((line) => line.dataset.testid) : null";
+    let lines = wait_until("the lines of rank 2", || {
+        let lines = browser.run(lines).ok()?.as_array()?.clone();
+        (lines.len() > 3).then_some(lines)
+    })?;
+    ensure!(lines[0] == "line-rank-step-time" && lines.contains(&"line-sm-clock".into()), "{lines:?}");
     // The row of the slow rank is darker than the others.
     let rows = "const canvas = document.querySelector('[data-testid=strip-sm-clock] canvas.raster');
         const {width, height} = canvas;
@@ -299,6 +308,11 @@ fn the_page_answers_whether_devices_are_busy_and_shows_measures_over_steps() -> 
     // The keys of all views zoom, and the strips follow.
     browser.type_keys("w")?;
     browser.wait("the zoomed steps", "return new URLSearchParams(location.search).get('steps') !== null")?;
+    shows(&browser, "strip-sm-clock", "from 1,350 MHz .rank 2.")?;
+    // The Overview has the devices' line beside that of computing ranks.
+    browser.open(&format!("{}/runs/{}", server.address, feed.run))?;
+    browser.wait("the line of devices", "return document.body.innerText.includes('devices run kernels')")?;
+    browser.open(&format!("{}/runs/{}/utilization", server.address, feed.run))?;
     shows(&browser, "strip-sm-clock", "from 1,350 MHz .rank 2.")?;
     // A click selects the rank and the step, for all views.
     browser.click("[data-testid=strip-sm-clock] [data-testid=strip]")?;

@@ -22,6 +22,7 @@ pub mod news;
 pub mod periods;
 pub mod pins;
 pub mod plan;
+pub mod points;
 pub mod range;
 pub mod ranks;
 pub mod route;

@@ -110,7 +110,7 @@ mod tests {
         let docs = [include_str!("../../../docs/metrics.md"), include_str!("../../../docs/glossary.md")];
         let docs = docs.concat().to_lowercase();
         let missing: Vec<&str> =
-            TERMS.iter().map(|term| term.name).filter(|name| !docs.contains(name)).collect();
+            TERMS.iter().map(|term| term.name).filter(|name| !docs.contains(&name.to_lowercase())).collect();
         assert!(missing.is_empty(), "not in docs: {missing:?}");
     }
 

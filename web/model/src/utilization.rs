@@ -2,10 +2,11 @@
 
 use viz::measure::write;
 use wire::device::{DeviceFigure, DeviceSample, throttle};
+use wire::event::SpanKind;
 use wire::live::Part;
 use wire::live::tile::{Measure, Tile};
 use wire::usage::Usage;
-use wire::views::{RankDevice, RecentUsage, Report};
+use wire::views::{RankDevice, RankLedger, RecentUsage, Report};
 
 /// The largest number of ranks that a sentence names.
 const MAX_NAMED: usize = 10;
@@ -138,6 +139,29 @@ fn step(report: &Report) -> Option<String> {
             rest => format!("{head}; most of the rest is {} ({})", most.name(), units::percent(rest)),
         }
     })
+}
+
+/// Says in which share of each phase the training threads ran on a processor: the median over ranks, and the rank that did
+/// so least if it differs. Phases of less than a hundredth of the step are left out. `None` if it was not measured.
+#[must_use]
+pub fn on_processors(ledger: &[RankLedger]) -> Option<String> {
+    let whole: u64 = ledger.iter().map(|rank| rank.step_nanos).sum();
+    let parts = [Part::Input, Part::H2d, Part::Forward, Part::Backward, Part::Optimizer];
+    let of_phase = |(phase, part): (SpanKind, Part)| {
+        let nanos: u64 = ledger.iter().map(|rank| rank.parts()[part as usize]).sum();
+        let shares = ledger.iter().filter_map(|rank| Some((rank.processor_share(phase)?, rank.rank.0)));
+        let mut shares: Vec<(f64, u32)> = shares.collect();
+        shares.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let (low, median) = (shares.first()?, shares.get((shares.len() - 1) / 2)?.0);
+        let is_low = low.0 < median * f64::from(1.0 - DIFFERS);
+        let rest = is_low.then(|| format!(" (rank {} only {})", low.1, units::percent(low.0)));
+        let text = format!("{} of {}{}", units::percent(median), phase.name(), rest.unwrap_or_default());
+        (nanos * 100 >= whole).then_some(text)
+    };
+    let phases: Vec<String> = SpanKind::PHASES.into_iter().zip(parts).filter_map(of_phase).collect();
+    let measured = ledger.iter().any(|rank| rank.processor_nanos.is_some());
+    (measured && !phases.is_empty())
+        .then(|| format!("The training thread of a rank ran on a processor for {}.", phases.join(", ")))
 }
 
 /// Says how many of `ranks` ranks report a device, and which devices are throttled, have errors, or ran out of memory.
@@ -300,6 +324,24 @@ mod tests {
         assert_eq!(said(&[f32::NAN; 2]), None);
         let pooled = Tile { per_row: 8, rank: 16, ..of(&[0.9, 0.8, 0.1]) };
         assert!(spread(Usage::DeviceBusy, &pooled).unwrap().contains("10.0 % (ranks 32 to 39)"));
+    }
+
+    #[test]
+    fn a_rank_whose_thread_is_often_off_the_processor_is_named_by_phase() {
+        let rank = |rank: u32, forward: u64| RankLedger {
+            rank: Rank(rank),
+            input_nanos: 5,
+            forward_nanos: 400,
+            backward_nanos: 595,
+            step_nanos: 1_000,
+            processor_nanos: Some([5, 0, forward, 595, 0]),
+            ..RankLedger::default()
+        };
+        let said = |ledger: Vec<RankLedger>| on_processors(&ledger);
+        let text = "The training thread of a rank ran on a processor for 100 % of forward (rank 1 only 50.0 %), \
+                    100 % of backward.";
+        assert_eq!(said(vec![rank(0, 400), rank(1, 200), rank(2, 400)]).as_deref(), Some(text));
+        assert_eq!(said(vec![RankLedger { processor_nanos: None, ..rank(0, 400) }]), None);
     }
 
     #[test]

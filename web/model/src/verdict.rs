@@ -31,10 +31,10 @@ pub fn label(culprit: Option<&Culprit>, cause: Cause) -> String {
     format!("{} · {}", who(culprit), cause.words())
 }
 
-/// Returns the first rank that the worst verdict names.
+/// Returns the first rank that a verdict names, the worst one first.
 #[must_use]
 pub fn first_culprit(report: &Report) -> Option<u32> {
-    report.verdicts.first()?.culprit.as_ref()?.ranks().first().copied()
+    report.verdicts.iter().find_map(|verdict| verdict.culprit.as_ref()?.ranks().first().copied())
 }
 
 /// Returns the figure that shows a cause: the part of the step in which it lengthens the culprit's own time.

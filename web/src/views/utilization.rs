@@ -2,19 +2,23 @@
 //! bursts, which record every kernel for a short time.
 
 mod bursts;
+mod lines;
 mod samples;
 mod strips;
 
 use leptos::prelude::*;
-use model::utilization::{answer, sentence};
+use model::utilization::{answer, on_processors, sentence};
+use model::verdict::first_culprit;
 use wire::views::{RankBurst, RankDevice, RecentUsage};
 
 use self::bursts::Bursts;
+use self::lines::RankLines;
 use self::samples::Samples;
 use self::strips::Strips;
 use crate::api;
+use crate::heatmap::selected_rank;
 use crate::live::Live;
-use crate::route::RunId;
+use crate::route::{Address, RunId};
 
 /// How a run is used.
 #[derive(Clone, Default, PartialEq)]
@@ -43,6 +47,8 @@ pub fn Utilization() -> impl IntoView {
     let known = Memo::new(move |old: Option<&Option<Fetched>>| {
         fetched.get().flatten().or_else(|| old.cloned().flatten())
     });
+    let culprit = Memo::new(move |_| live.run.with(|run| first_culprit(&run.as_ref()?.report)));
+    let rank = selected_rank(expect_context::<Address>(), culprit);
     let usage = Memo::new(move |_| known.get().unwrap_or_default().usage);
     let samples = Signal::derive(move || known.get().unwrap_or_default().samples);
     let bursts = Signal::derive(move || known.get().unwrap_or_default().bursts);
@@ -52,6 +58,7 @@ pub fn Utilization() -> impl IntoView {
     let answer = move || {
         live.run.with(|run| usage.with(|usage| run.as_ref().and_then(|run| answer(usage, &run.report))))
     };
+    let on_processors = move || live.run.with(|run| on_processors(&run.as_ref()?.report.ledger));
     let of_devices = move || {
         let ranks = live.run.with(|run| run.as_ref().map_or(0, |run| run.report.ranks));
         samples.with(|samples| (!samples.is_empty()).then(|| sentence(samples, ranks)))
@@ -61,8 +68,10 @@ pub fn Utilization() -> impl IntoView {
         Some(false) => view! { <NoSamples /> }.into_any(),
         Some(true) => view! {
             <p class="lead" data-testid="usage-answer">{answer}</p>
+            <p data-testid="on-processors">{on_processors}</p>
             <p class:hidden=move || !has_device.get() data-testid="device-sentence">{of_devices}</p>
-            <Strips usage=usage />
+            <Strips usage=usage culprit=culprit />
+            <RankLines rank=rank usage=usage />
             <Show when=move || has_device.get() fallback=NoDevices>
                 <Samples samples=samples />
                 <Bursts bursts=bursts />

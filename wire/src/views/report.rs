@@ -87,6 +87,10 @@ pub struct RankLedger {
     /// The parts of `pause_nanos`, in the order of [`SpanKind::PAUSES`].
     #[serde(default)]
     pub pauses_nanos: [u64; SpanKind::PAUSES.len()],
+    /// The processor time of the training thread in each phase, in the order of [`SpanKind::PHASES`]; null if it was not
+    /// measured.
+    #[serde(default)]
+    pub processor_nanos: Option<[u64; SpanKind::PHASES.len()]>,
 }
 
 impl RankLedger {
@@ -94,6 +98,23 @@ impl RankLedger {
     #[must_use]
     pub fn own_nanos(&self) -> u64 {
         self.step_nanos - self.exposed_wait_nanos - self.exposed_transfer_nanos
+    }
+
+    /// Returns the share of a phase in which the training thread ran on a processor, 0 to 1: its processor time over the
+    /// time of the phase, less the time that it is blocked in a collective. `None` if it was not measured, or if the rank
+    /// was not in the phase.
+    #[must_use]
+    pub fn processor_share(&self, phase: SpanKind) -> Option<f64> {
+        let nanos = match phase {
+            SpanKind::Input => self.input_nanos,
+            SpanKind::H2d => self.h2d_nanos,
+            SpanKind::Forward => self.forward_nanos,
+            SpanKind::Backward => self.backward_nanos,
+            SpanKind::Optimizer => self.optimizer_nanos,
+            _ => return None,
+        };
+        let processor = *self.processor_nanos?.get(phase as usize)?;
+        (nanos > 0).then(|| (processor as f64 / nanos as f64).min(1.0))
     }
 
     /// Returns the parts in the order of [`crate::live::Part::ALL`].

@@ -42,6 +42,11 @@ impl Run {
         self.usage_bytes = (self.usage_bytes + usage.bytes()).saturating_sub(before);
     }
 
+    /// Returns the size of each rank's samples, in bytes.
+    pub fn usage_bytes_by_rank(&self) -> impl Iterator<Item = (u32, usize)> {
+        self.ranks.iter().map(|(rank, state)| (rank as u32, state.usage.bytes()))
+    }
+
     /// Summarizes the last minute of all ranks.
     #[must_use]
     pub fn recent_usage(&self) -> Vec<RecentUsage> {

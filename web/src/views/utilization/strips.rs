@@ -3,7 +3,6 @@
 use leptos::prelude::*;
 use leptos_use::signal_throttled;
 use model::utilization::{Measures, spread, written};
-use model::verdict::first_culprit;
 use units::capitalized;
 use viz::span::Span;
 use wire::live::tile::{Measure, Reduce};
@@ -30,9 +29,7 @@ const AT_MOST_EVERY_MILLIS: f64 = 400.0;
 
 /// The strips of all measures.
 #[component]
-pub fn Strips(usage: Memo<Vec<RecentUsage>>) -> impl IntoView {
-    let live = expect_context::<Live>();
-    let culprit = Memo::new(move |_| live.run.with(|run| first_culprit(&run.as_ref()?.report)));
+pub fn Strips(usage: Memo<Vec<RecentUsage>>, culprit: Memo<Option<u32>>) -> impl IntoView {
     let measures = Memo::new(move |_| usage.with(|usage| Measures::new(usage)));
     let list = move |usages: fn(&Measures) -> &Vec<Usage>| {
         let each = move || measures.with(|measures| usages(measures).clone());

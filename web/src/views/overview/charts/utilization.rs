@@ -2,13 +2,14 @@
 
 use leptos::prelude::*;
 use leptos_use::signal_throttled;
+use model::points::Points;
 use viz::palette::{self, Pattern, Rgba};
 use viz::raster::{Frame, line};
 use viz::span::Span;
 use viz::steps::Steps;
 use viz::ticks;
 use wire::live::Part;
-use wire::live::tile::{Measure, Reduce, Tile};
+use wire::live::tile::{Measure, Reduce};
 use wire::usage::Usage;
 use wire::views::ComputedOn;
 
@@ -32,28 +33,6 @@ const MAX_POINTS: u32 = 1_024;
 const AGAIN_MILLIS: u64 = 2_000;
 /// The shortest time between two requests, in milliseconds. A drag changes the range in every frame.
 const AT_MOST_EVERY_MILLIS: f64 = 400.0;
-
-/// Values of some steps, in ascending order.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Points {
-    step: Vec<u64>,
-    values: Vec<f32>,
-}
-
-impl Points {
-    /// Returns the points of a tile with one row; `None` if no value is known.
-    fn of(tile: &Tile) -> Option<Self> {
-        let known = tile.rows == 1 && tile.values.iter().any(|value| !value.is_nan());
-        let step = |column: usize| tile.step + column as u64 * u64::from(tile.per_column);
-        known.then(|| Self { step: (0..tile.columns()).map(step).collect(), values: tile.values.clone() })
-    }
-
-    /// Returns the value of a step: that of the last point that does not lie behind it.
-    fn at(&self, step: u64) -> Option<f32> {
-        let behind = self.step.partition_point(|&at| at <= step);
-        self.values.get(behind.checked_sub(1)?).copied().filter(|value| !value.is_nan())
-    }
-}
 
 /// Returns the share of each step in which a rank computes, as the mean over ranks.
 fn computing(steps: &Steps) -> Points {
