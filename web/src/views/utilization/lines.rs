@@ -24,7 +24,8 @@ use crate::theme::Theme;
 use crate::tiles::{Shown, Tiles, View};
 use crate::with_steps::WithSteps;
 
-const MARGINS: Margins = Margins { left: 84.0, right: 16.0, top: 6.0, bottom: 4.0 };
+/// As wide as those of the strips, so that steps are below each other.
+const MARGINS: Margins = Margins { left: 64.0, right: 16.0, top: 6.0, bottom: 4.0 };
 /// The height of a line, in pixels.
 const HEIGHT: f64 = 52.0;
 /// The height of the bar that shows the steps of a verdict, in pixels.
@@ -79,6 +80,13 @@ fn blamed(rank: Memo<Option<u32>>) -> Memo<Vec<(u64, u64)>> {
     })
 }
 
+/// Formats a value, apart from its unit.
+fn number_and_unit(measure: Measure, value: f64) -> (String, String) {
+    let text = write(measure, value as f32);
+    let (number, unit) = text.split_once(' ').unwrap_or((&text, ""));
+    (number.to_owned(), unit.to_owned())
+}
+
 #[component]
 fn RankLine(measure: Measure, rank: Memo<Option<u32>>, blamed: Memo<Vec<(u64, u64)>>) -> impl IntoView {
     let (live, range) = (expect_context::<Live>(), expect_context::<Range>());
@@ -117,7 +125,8 @@ fn RankLine(measure: Measure, rank: Memo<Option<u32>>, blamed: Memo<Vec<(u64, u6
     };
     let overlay = move |pen: &Pen, size: Size| {
         let (view, top) = (range.view(), top());
-        pen.axis_left(top, &[0.0, top].map(|value| Tick { value, label: write(measure, value as f32) }));
+        let highest = number_and_unit(measure, top).0;
+        pen.axis_left(top, &[(0.0, "0".into()), (top, highest)].map(|(value, label)| Tick { value, label }));
         blamed.with(|blamed| {
             for (first, last) in blamed {
                 let [from, to] = [*first as f64, *last as f64 + 1.0]
@@ -153,7 +162,7 @@ fn RankLine(measure: Measure, rank: Memo<Option<u32>>, blamed: Memo<Vec<(u64, u6
     let name = capitalized(measure.name());
     view! {
         <section data-testid=format!("line-{}", measure.key())>
-            <h3 class="chart-title">{name.clone()}</h3>
+            <h3 class="chart-title">{name.clone()}<small>{move || format!(" {}", number_and_unit(measure, top()).1)}</small></h3>
             <Plot
                 label=format!("{name} of the selected rank over steps")
                 decorative=true
