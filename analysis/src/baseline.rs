@@ -1,27 +1,50 @@
-//! Measured (weak) scaling efficiency: the throughput per rank of a run against that of a run on fewer ranks.
+//! Measured scaling efficiency: the throughput per rank of a run against that of a run on fewer ranks.
 //!
 //! This module is the only place that computes the figure, so every view shows the same value. The baseline is the
-//! completed run of the same name and the same batch per rank on the fewest ranks; of several, the newest. A run with a
-//! verdict is the baseline only if every such run has one: against a run that a fault slowed down, efficiency looks too
-//! high. The batch per rank is the number that the job states with each step, never a product of averages.
+//! completed run of the same name and the same batch per rank (weak scaling) on the fewest ranks; of several, the newest.
+//! Without one, it is the same with the same total batch (strong scaling). A run with a verdict is the baseline only if
+//! every such run has one: against a run that a fault slowed down, efficiency looks too high. The batch per rank is the
+//! number that the job states with each step, never a product of averages.
 
 use wire::ids::RunId;
-use wire::views::{BaselineRun, Figure, Missing, Report, RunState, RunSummary};
+use wire::views::{BaselineRun, Figure, Missing, Report, RunState, RunSummary, ScalingRule};
 
 use crate::loss::{self, StepCosts};
 
-/// The largest relative difference between two batches per rank that count as the same. The last step of an epoch is
+/// The largest relative difference between two batches that count as the same. The last step of an epoch is
 /// often shorter, and uneven shares differ by one sample.
 const BATCH_TOLERANCE: f64 = 0.05;
 
-/// Returns true if the ranks of both runs process equally many samples per step. Weak scaling is measured only between
-/// such runs.
-#[must_use]
-pub fn is_same_batch(a: f64, b: f64) -> bool {
-    (a - b).abs() <= BATCH_TOLERANCE * a.max(b)
+/// The work of a run in one step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Work {
+    /// The samples of one rank.
+    pub batch: f64,
+    /// The number of ranks.
+    pub ranks: u32,
 }
 
-/// Returns the measured efficiency E(N) = (throughput / N) / (baseline throughput / N0).
+impl Work {
+    /// Returns whether two runs have in common what a rule demands.
+    #[must_use]
+    pub fn follows(self, rule: ScalingRule, other: Self) -> bool {
+        let shared = |work: Self| match rule {
+            ScalingRule::Weak => work.batch,
+            ScalingRule::Strong => work.batch * f64::from(work.ranks),
+        };
+        let (a, b) = (shared(self), shared(other));
+        (a - b).abs() <= BATCH_TOLERANCE * a.max(b)
+    }
+
+    /// Returns the first rule that two runs follow; `None` if they have neither batch in common.
+    #[must_use]
+    pub fn rule(self, other: Self) -> Option<ScalingRule> {
+        [ScalingRule::Weak, ScalingRule::Strong].into_iter().find(|rule| self.follows(*rule, other))
+    }
+}
+
+/// Returns the measured efficiency E(N) = (throughput / N) / (baseline throughput / N0). For weak scaling, that is T(N0) /
+/// T(N) with the step times T; for strong scaling, where a step has less work on more ranks, T(N0) N0 / (T(N) N).
 #[must_use]
 pub fn efficiency(throughput: f64, ranks: u32, baseline: &BaselineRun) -> f64 {
     throughput / f64::from(ranks) / (baseline.throughput / f64::from(baseline.ranks))
@@ -34,18 +57,20 @@ pub fn efficiency(throughput: f64, ranks: u32, baseline: &BaselineRun) -> f64 {
 pub fn choose<'a>(
     own: &Report,
     runs: impl Iterator<Item = &'a RunSummary>,
-) -> Result<&'a RunSummary, Missing> {
+) -> Result<(&'a RunSummary, ScalingRule), Missing> {
     let is_smaller = |run: &&RunSummary| {
         run.name == own.name && run.state == RunState::Completed && run.ranks_expected < own.ranks
     };
     let smaller: Vec<&RunSummary> =
         runs.filter(is_smaller).filter(|run| run.throughput.is_some() && run.batch.is_some()).collect();
-    let batch = own.batch.value().ok_or(Missing::NoSamples)?;
-    let same = smaller.iter().filter(|run| run.batch.is_some_and(|other| is_same_batch(batch, other)));
-    let chosen = same.min_by_key(|run| {
-        (run.worst.is_some(), run.ranks_expected, std::cmp::Reverse(run.started_unix_millis))
+    let work = Work { batch: own.batch.value().ok_or(Missing::NoSamples)?, ranks: own.ranks };
+    let rule = |run: &RunSummary| work.rule(Work { batch: run.batch?, ranks: run.ranks_expected });
+    let same = smaller.iter().filter_map(|run| Some((*run, rule(run)?)));
+    let chosen = same.min_by_key(|(run, rule)| {
+        let is_strong = *rule == ScalingRule::Strong;
+        (is_strong, run.worst.is_some(), run.ranks_expected, std::cmp::Reverse(run.started_unix_millis))
     });
-    chosen.copied().ok_or(if smaller.is_empty() { Missing::NoSmallerRun } else { Missing::OtherBatch })
+    chosen.ok_or(if smaller.is_empty() { Missing::NoSmallerRun } else { Missing::OtherBatch })
 }
 
 /// The part of a run's report that other runs are measured against.
@@ -65,6 +90,7 @@ impl Baseline {
             ranks: report.ranks,
             throughput,
             has_verdict: !report.verdicts.is_empty(),
+            rule: ScalingRule::default(),
         };
         Some(Self { run, costs: StepCosts::from_report(report) })
     }
@@ -78,7 +104,10 @@ pub fn measure<'a>(
     find: impl FnOnce(&RunId) -> Option<Baseline>,
 ) {
     report.baseline = None;
-    let chosen = choose(report, runs).and_then(|run| find(&run.run).ok_or(Missing::NoSmallerRun));
+    let chosen = choose(report, runs).and_then(|(run, rule)| {
+        let baseline = find(&run.run).ok_or(Missing::NoSmallerRun)?;
+        Ok(Baseline { run: BaselineRun { rule, ..baseline.run }, ..baseline })
+    });
     report.scaling_efficiency.measured = chosen.and_then(|baseline| against(report, baseline)).into();
 }
 
@@ -131,7 +160,7 @@ mod tests {
     }
 
     fn chosen<'a>(own: &Report, runs: &'a [RunSummary]) -> Result<&'a str, Missing> {
-        choose(own, runs.iter()).map(|run| run.run.as_str())
+        choose(own, runs.iter()).map(|(run, _)| run.run.as_str())
     }
 
     #[test]
@@ -152,6 +181,22 @@ mod tests {
         runs.iter_mut().for_each(|run| run.name = "another".into());
         assert_eq!(chosen(&own, &runs), Err(Missing::NoSmallerRun));
         assert_eq!(chosen(&report("own", 4), &runs), Err(Missing::NoSamples));
+    }
+
+    #[test]
+    fn a_run_with_the_total_batch_is_the_baseline_if_none_has_the_batch_per_rank() {
+        let own = Report { batch: Figure::Known(32.0), ..report("own", 4) };
+        let runs = [
+            summary("one-strong", 1, 128.0, 1),
+            summary("two-strong", 2, 64.0, 9),
+            summary("two-other", 2, 128.0, 9),
+            summary("two-weak", 2, 32.0, 1),
+        ];
+        let rule =
+            |runs: &[RunSummary]| choose(&own, runs.iter()).map(|(run, rule)| (run.run.to_string(), rule));
+        assert_eq!(rule(&runs), Ok(("two-weak".into(), ScalingRule::Weak)));
+        assert_eq!(rule(&runs[..3]), Ok(("one-strong".into(), ScalingRule::Strong)));
+        assert_eq!(rule(&runs[2..3]), Err(Missing::OtherBatch));
     }
 
     #[test]

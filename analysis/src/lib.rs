@@ -39,6 +39,7 @@ pub mod scaling;
 pub mod stacks;
 pub mod stats;
 pub mod step;
+pub mod study;
 pub mod traces;
 pub mod verdict;
 pub mod waterfall;

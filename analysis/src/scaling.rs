@@ -5,9 +5,9 @@
 
 use wire::ids::RunId;
 use wire::views::scaling::{CapPrediction, Scaling, ScalingPoint, ScalingPrediction};
-use wire::views::{AlphaBeta, BaselineRun, Missing, RankLedger, Report, RunSummary};
+use wire::views::{AlphaBeta, BaselineRun, Missing, RankLedger, Report, RunSummary, ScalingRule};
 
-use crate::baseline::{self, is_same_batch};
+use crate::baseline::{self, Work};
 use crate::replay::Replay;
 use crate::step::StepAnalysis;
 use crate::{report, stats, wording};
@@ -38,7 +38,10 @@ pub enum NotABaseline {
         name: String,
     },
     /// The runs do not do the same work per rank.
-    #[error("{run} cannot be the baseline of {own}: their batches per rank differ or are not known")]
+    #[error(
+        "{run} cannot be the baseline of {own}: they have neither the same batch per rank nor the same total batch, or \
+         a batch is not known"
+    )]
     OtherBatch {
         /// The chosen run.
         run: RunId,
@@ -52,7 +55,7 @@ pub enum NotABaseline {
 /// `None` means the usual one.
 ///
 /// # Errors
-/// Returns an error if `baseline` is not a run of this name with the same batch per rank.
+/// Returns an error if `baseline` is not a run of this name with the same batch per rank or the same total batch.
 pub fn scaling(
     own: &Report,
     steps: &[&StepAnalysis],
@@ -65,6 +68,7 @@ pub fn scaling(
         ranks: own.ranks,
         sample_unit: own.sample_unit.clone(),
         baseline: None,
+        rule: None,
         points: points(runs.filter(|run| run.name == own.name)),
         comm_model: own.comm_model.known().cloned(),
         predictions: Vec::new(),
@@ -76,10 +80,12 @@ pub fn scaling(
     };
     let base = match baseline {
         Some(run) => Some(chosen(run, &scaling.points, own)?),
-        None => usual(own),
+        None => usual(own, &scaling.points),
     };
-    if let Some(base) = base.filter(|base| has_another(&scaling.points, own, base)) {
-        measure(&mut scaling.points, own, &base);
+    if let Some(base) = base
+        && measure(&mut scaling.points, &base)
+    {
+        scaling.rule = Some(base.rule);
         scaling.baseline = Some(base.run);
     }
     match Model::from_report(own, steps) {
@@ -108,14 +114,19 @@ fn points(runs: impl Iterator<Item = RunSummary>) -> Vec<ScalingPoint> {
     points
 }
 
-/// Returns this run's baseline, or this run if no run on fewer ranks has its batch.
-fn usual(own: &Report) -> Option<BaselineRun> {
+/// Returns this run's baseline, or this run if no run on fewer ranks can be it. Then most of the other runs tell the rule.
+fn usual(own: &Report, points: &[ScalingPoint]) -> Option<BaselineRun> {
     let itself = || {
+        // Runs on as many ranks with the same batch follow both rules.
+        let others = points.iter().filter(|point| point.ranks != own.ranks);
+        let rules = others.filter_map(|point| rule(point, own));
+        let (weak, strong): (Vec<_>, Vec<_>) = rules.partition(|rule| *rule == ScalingRule::Weak);
         Some(BaselineRun {
             run: own.run.clone(),
             ranks: own.ranks,
             throughput: own.throughput.value()?,
             has_verdict: !own.verdicts.is_empty(),
+            rule: if strong.len() > weak.len() { ScalingRule::Strong } else { ScalingRule::Weak },
         })
     };
     own.baseline.clone().or_else(itself)
@@ -124,27 +135,39 @@ fn usual(own: &Report) -> Option<BaselineRun> {
 fn chosen(run: &RunId, points: &[ScalingPoint], own: &Report) -> Result<BaselineRun, NotABaseline> {
     let point = points.iter().find(|point| point.run == *run);
     let point = point.ok_or_else(|| NotABaseline::NotAPoint { run: run.clone(), name: own.name.clone() })?;
-    if !has_batch_of(point, own) {
-        return Err(NotABaseline::OtherBatch { run: run.clone(), own: own.run.clone() });
+    let other_batch = || NotABaseline::OtherBatch { run: run.clone(), own: own.run.clone() };
+    if point.run == own.run {
+        return usual(&Report { baseline: None, ..own.clone() }, points).ok_or_else(other_batch);
     }
+    let rule = rule(point, own).ok_or_else(other_batch)?;
     let (ranks, throughput, has_verdict) = (point.ranks, point.throughput, point.has_verdict);
-    Ok(BaselineRun { run: run.clone(), ranks, throughput, has_verdict })
+    Ok(BaselineRun { run: run.clone(), ranks, throughput, has_verdict, rule })
 }
 
-fn has_batch_of(point: &ScalingPoint, own: &Report) -> bool {
-    own.batch.value().zip(point.batch).is_some_and(|(own, other)| is_same_batch(own, other))
+fn work(point: &ScalingPoint) -> Option<Work> {
+    Some(Work { batch: point.batch?, ranks: point.ranks })
 }
 
-/// Returns whether a run other than the baseline can be measured against it.
-fn has_another(points: &[ScalingPoint], own: &Report, base: &BaselineRun) -> bool {
-    points.iter().any(|point| point.run != base.run && has_batch_of(point, own))
+fn rule(point: &ScalingPoint, own: &Report) -> Option<ScalingRule> {
+    work(point)?.rule(Work { batch: own.batch.value()?, ranks: own.ranks })
 }
 
-/// Computes the measured efficiency of every run that has this run's batch per rank.
-fn measure(points: &mut [ScalingPoint], own: &Report, base: &BaselineRun) {
-    for point in points.iter_mut().filter(|point| has_batch_of(point, own)) {
+/// Computes the measured efficiency of every run that has the baseline's batch per rank or total batch, by the rule of the
+/// baseline. Returns whether there is such a run besides the baseline; without one, nothing is measured.
+fn measure(points: &mut [ScalingPoint], base: &BaselineRun) -> bool {
+    let Some(of_base) = points.iter().find(|point| point.run == base.run).and_then(work) else {
+        return false;
+    };
+    let follows = |point: &ScalingPoint| {
+        point.run == base.run || work(point).is_some_and(|work| work.follows(base.rule, of_base))
+    };
+    if !points.iter().any(|point| point.run != base.run && follows(point)) {
+        return false;
+    }
+    for point in points.iter_mut().filter(|point| follows(point)) {
         point.measured = Some(baseline::efficiency(point.throughput, point.ranks, base));
     }
+    true
 }
 
 /// The model behind the predictions; times in nanoseconds.

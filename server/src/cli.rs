@@ -11,11 +11,13 @@ mod progress;
 mod report;
 mod run;
 mod runs;
+mod scale;
 mod serve;
 mod source;
 mod stacks;
 mod sweep;
 mod trace;
+mod trials;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -64,6 +66,8 @@ enum Command {
     Check(check::CheckArguments),
     /// Estimate the days that a training takes on a number of ranks
     Plan(plan::PlanArguments),
+    /// Run a job on several world sizes, and measure its scaling efficiency
+    Scale(scale::ScaleArguments),
     /// Run a job once per bucket cap and say which cap is best
     Sweep(sweep::SweepArguments),
     /// Record every kernel of a running CUDA job for a short time
@@ -318,6 +322,7 @@ pub fn main(arguments: Arguments) -> ExitCode {
         Command::Compare(arguments) => compare::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Check(arguments) => check::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Scale(arguments) => scale::scale(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Sweep(arguments) => sweep::sweep(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Burst(arguments) => burst::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Stacks(arguments) => stacks::run(&arguments).map(|()| ExitCode::SUCCESS),

@@ -20,7 +20,7 @@ pub use collectives::{
 pub use figure::{Figure, Gap, GapKind, Missing};
 pub use report::{
     BaselineRun, ComputedOn, FlopsUtilization, ModuleLayouts, OwnOverhead, RankBurst, RankClock, RankDevice,
-    RankDrops, RankLedger, RankStacks, RecentUsage, Report, ScalingEfficiency, Spread,
+    RankDrops, RankLedger, RankStacks, RecentUsage, Report, ScalingEfficiency, ScalingRule, Spread,
 };
 pub use run::{
     AttributeKind, AttributeRanks, Failure, Hang, HostRanks, RankEvent, RankEventKind, RunState, RunSummary,

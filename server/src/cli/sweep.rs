@@ -4,15 +4,14 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use clap::Args;
 use wire::live::Part;
-use wire::views::{Report, RunState};
+use wire::views::Report;
 
 use super::progress::Parts;
-use super::{DataArgument, print, run, runtime, start_logging};
-use crate::launch::{self, Job, Start};
-use crate::serve::{Options, Server};
+use super::trials::{self, Trial};
+use super::{DataArgument, print, runtime, start_logging};
 
 /// The number of steps at the end of each run that are measured.
 const MEASURED_STEPS: usize = 20;
@@ -61,21 +60,21 @@ pub(super) fn sweep(arguments: &SweepArguments) -> anyhow::Result<()> {
 }
 
 async fn run_all(arguments: &SweepArguments) -> anyhow::Result<()> {
-    let options = Options {
-        listen: arguments.listen,
-        data: arguments.data.path(),
-        token: None,
-        host_names: Vec::new(),
-        auto_traces: false,
-    };
-    let server = Server::start(options).await?;
-    print(&format!("Dashboard: {}\n", server.address))?;
+    let server = trials::serve(arguments.listen, &arguments.data).await?;
     let mut rows = Vec::new();
     let mut runs = Parts::new(arguments.repeats as usize * arguments.bucket_cap.len());
     for _ in 0..arguments.repeats {
         for &cap in &arguments.bucket_cap {
             print(&format!("\nBucket cap {cap} MiB (run {}):\n", runs.next()))?;
-            let report = run_one(arguments, cap, &server).await?;
+            let trial = Trial {
+                command: &arguments.command,
+                by: "sweep",
+                ranks: arguments.nproc,
+                placeholder: ("{cap}", cap.to_string()),
+                environment: vec![(CAP.into(), cap.to_string().into())],
+                what: format!("a bucket cap of {cap} MiB"),
+            };
+            let report = trial.run(&server, MEASURED_STEPS).await?;
             rows.push(Row::new(cap, &report).with_context(|| {
                 format!("the run with a cap of {cap} MiB has no observed steps: run the job for more steps")
             })?);
@@ -85,35 +84,6 @@ async fn run_all(arguments: &SweepArguments) -> anyhow::Result<()> {
     std::fs::write(&arguments.output, csv(&rows))
         .with_context(|| format!("cannot write {}", arguments.output.display()))?;
     print(&format!("\n{}\nWritten to {}\n", table(&rows), arguments.output.display()))
-}
-
-async fn run_one(arguments: &SweepArguments, cap: f64, server: &Server) -> anyhow::Result<Report> {
-    let program = launch::find_program(&arguments.command[0])?;
-    let name = format!("sweep-{}", program.file_stem().unwrap_or_default().to_string_lossy());
-    let id = run::new_run_id(&name)?;
-    let job = Job {
-        arguments: arguments.command[1..].iter().map(|argument| with_cap(argument, cap)).collect(),
-        program,
-        start: Start::Ranks(arguments.nproc),
-        run: id.clone(),
-        name,
-        server: server.address.clone(),
-        token: None,
-        environment: vec![(CAP.into(), cap.to_string().into())],
-    };
-    launch::launch(&job).await?;
-    let report = run::ended_report(&server.hub, &id, MEASURED_STEPS)
-        .await
-        .context("the job sent no records: check that it uses the reducer or an agent")?;
-    ensure!(report.state == RunState::Completed, "the job failed with a bucket cap of {cap} MiB");
-    Ok(report)
-}
-
-fn with_cap(argument: &std::ffi::OsStr, cap: f64) -> std::ffi::OsString {
-    match argument.to_str() {
-        Some(text) => text.replace("{cap}", &cap.to_string()).into(),
-        None => argument.into(),
-    }
 }
 
 /// One run of a sweep.

@@ -18,8 +18,8 @@ use super::error::Failure;
 /// What runs are measured against, and the format of the answer.
 #[derive(Debug, Deserialize, IntoParams)]
 pub struct ScalingQuery {
-    /// The run that measured efficiency refers to: one of the same name with the same batch per rank. By default the
-    /// newest one on the fewest ranks.
+    /// The run that measured efficiency refers to: one of the same name with the same batch per rank (weak scaling) or the
+    /// same total batch (strong scaling). By default the newest one on the fewest ranks.
     baseline: Option<String>,
     /// `json` (the default) or `frame`.
     #[serde(default)]
@@ -33,7 +33,7 @@ pub struct ScalingQuery {
     params(("run" = String, Path), ScalingQuery),
     responses(
         (status = 200, body = Scaling),
-        (status = 400, body = ApiError, description = "The baseline has another batch per rank"),
+        (status = 400, body = ApiError, description = "The baseline has another batch"),
         (status = 404, body = ApiError, description = "There is no such run, or no such baseline")
     )
 )]

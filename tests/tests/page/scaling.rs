@@ -107,6 +107,30 @@ fn every_view_shows_the_ratio_of_throughputs_as_measured_efficiency() -> anyhow:
     chooses_a_baseline(&browser, id, &percent)
 }
 
+/// With `--strong`, the ranks share the batch. The efficiency is the ratio of the throughputs per rank here as well.
+#[test]
+fn a_run_with_the_same_total_batch_is_measured_as_strong_scaling() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let path = data.path().to_string_lossy();
+    let train = |ranks: &str| -> anyhow::Result<String> {
+        let start = ["-n", ranks, "--name", "strong", "--data", &path, "--"];
+        let job = ["char_lm", "--strong", "--batch", "8", "--steps", "100", "--dim", "64", "--layers", "2"];
+        let (code, printed, complaints) = Job::start(&[&start[..], &job].concat())?.finish()?;
+        ensure!(code == 0, "{printed}{complaints}");
+        Ok(printed)
+    };
+    train("1")?;
+    let one = report(data.path(), "latest")?;
+    let printed = train("2")?;
+    let two = report(data.path(), "latest")?;
+    ensure!(number(&one, "/batch")? == 2.0 * number(&two, "/batch")?, "{one:#} {two:#}");
+    let expected = number(&two, "/throughput")? / number(&one, "/throughput")? / 2.0;
+    let measured = number(&two, "/scaling_efficiency/measured")?;
+    ensure!(is_close(measured, expected) && two["baseline"]["rule"] == "strong", "{two:#}");
+    ensure!(printed.contains("(strong scaling: throughput per rank against"), "{printed}");
+    Ok(())
+}
+
 /// Chooses this run as its own baseline, and sees the choice survive a reload.
 fn chooses_a_baseline(browser: &Browser, id: &str, usual: &str) -> anyhow::Result<()> {
     browser.run(&format!(

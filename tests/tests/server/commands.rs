@@ -1,4 +1,4 @@
-//! Tests of the commands that use runs on disk: compare, check, plan, sweep.
+//! Tests of the commands that use runs on disk, or start a job several times: compare, check, plan, scale, sweep.
 
 use std::path::Path;
 
@@ -85,6 +85,37 @@ fn a_plan_matches_known_durations() -> anyhow::Result<()> {
         said(&["plan", "--params", "0", "--tokens", "1e12", "--peak", "1e15", "--mfu", "2", "--ranks", "8"])?;
     assert_eq!(code, 2);
     assert!(complained.contains("7e9"), "{complained}");
+    Ok(())
+}
+
+/// The efficiencies in the file are the ratios of the throughputs that the jobs themselves print.
+#[test]
+fn a_scaling_study_runs_every_world_size_and_measures_efficiency() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let (data_text, file) = (data.path().to_string_lossy().into_owned(), data.path().join("scale.csv"));
+    let file_text = file.to_string_lossy();
+    let scale = ["scale", "-n", "2,1", "--repeats", "2", "-o", &file_text, "--data", &data_text];
+    let job = ["--", "char_lm", "--steps", "60", "--strong", "--batch", "8", "--dim", "64", "--layers", "2"];
+    let (code, printed, complained) = said(&[&scale[..], &job].concat())?;
+    assert_eq!(code, 0, "{printed}{complained}");
+    assert!(printed.contains("Strong scaling: the total batch is the same."), "{printed}");
+    assert!(printed.contains("(Karp and Flatt, 1990)"), "{printed}");
+    let csv = std::fs::read_to_string(file)?;
+    let rows: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
+    let at = |name: &str| rows[0].iter().position(|column| *column == name).expect("the column exists");
+    let worlds: Vec<(&str, &str)> = rows[1..].iter().map(|row| (row[0], row[1])).collect();
+    assert_eq!(worlds, [("1", "0"), ("2", "0"), ("1", "1"), ("2", "1")], "{csv}");
+    let number = |row: usize, column: usize| rows[row][column].parse::<f64>().expect("a number");
+    for (base, own) in [(1, 2), (3, 4)] {
+        let ratio = number(own, at("samples_per_second")) / number(base, at("samples_per_second")) / 2.0;
+        assert!((number(own, at("efficiency")) - ratio).abs() < 1e-5, "{csv}");
+        assert!((number(base, at("efficiency")) - 1.0).abs() < 1e-9, "{csv}");
+        assert_eq!(number(base, at("batch_per_rank")), 2.0 * number(own, at("batch_per_rank")), "{csv}");
+        assert_eq!(rows[own][at("scaling")], "strong");
+    }
+    let (code, _, complained) = said(&["scale", "-n", "2", "--", "char_lm"])?;
+    assert_eq!(code, 1, "{complained}");
+    assert!(complained.contains("such as -n 1,2,4"), "{complained}");
     Ok(())
 }
 

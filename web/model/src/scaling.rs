@@ -1,10 +1,13 @@
 //! What the Scaling view says in words.
 
 use wire::ids::RunId;
-use wire::views::AlphaBeta;
 use wire::views::scaling::{Scaling, ScalingPrediction};
+use wire::views::{AlphaBeta, ScalingRule};
 
 use crate::runs::choices::{Choices, choice};
+
+/// The difference from 1 that two runs of the same job may have by chance.
+const NOISE: f64 = 0.005;
 
 /// Says how the run scales: its efficiency against the baseline, and what is predicted for twice as many ranks.
 #[must_use]
@@ -21,24 +24,49 @@ fn measured(answer: &Scaling) -> String {
     let point = |run: &RunId| answer.points.iter().find(|point| point.run == *run);
     let own = point(&answer.run).filter(|own| own.batch.is_some());
     let base = answer.baseline.as_ref().and_then(point);
+    let rule = answer.rule.unwrap_or_default();
     match (own.map(|own| own.measured), base) {
         (None, _) => "Efficiency is not measured: the batch per rank or the throughput is not known.".into(),
         (Some(_), Some(base)) if base.run == answer.run => {
-            "This run is the baseline of the other runs with its batch per rank.".into()
+            format!("This run is the baseline of the other runs with its {}.", rule.shared())
         }
-        (Some(Some(own)), Some(base)) => format!(
-            "On {}, the throughput per rank is {} of that of {} on {}{}.",
-            units::ranks(answer.ranks),
-            units::percent(own),
-            base.run,
-            units::ranks(base.ranks),
-            if base.has_verdict { ", a run that had a fault itself" } else { "" }
-        ),
+        (Some(Some(own)), Some(base)) => {
+            let sentence = format!(
+                "On {}, the throughput per rank is {} of that of {} on {}{}, with the same {} ({}).",
+                units::ranks(answer.ranks),
+                units::percent(own),
+                base.run,
+                units::ranks(base.ranks),
+                if base.has_verdict { ", a run that had a fault itself" } else { "" },
+                rule.shared(),
+                rule.name()
+            );
+            let why = above_one(own, (answer.ranks, base.ranks), rule);
+            why.map_or_else(
+                || sentence.clone(),
+                |why| format!("{sentence} It is more than 100 % because {why}."),
+            )
+        }
         (Some(_), _) => format!(
-            "Efficiency is not measured: no other run with the name “{}” has this batch per rank.",
+            "Efficiency is not measured: no other run with the name “{}” has this batch per rank or this total batch.",
             answer.name
         ),
     }
+}
+
+/// Says why an efficiency can be above 1; `None` if it is not. `ranks` are those of the run and of the baseline.
+#[must_use]
+pub fn above_one(efficiency: f64, ranks: (u32, u32), rule: ScalingRule) -> Option<&'static str> {
+    if efficiency <= 1.0 + NOISE {
+        return None;
+    }
+    Some(match rule {
+        _ if ranks.0 < ranks.1 => "it has fewer ranks than the baseline",
+        ScalingRule::Strong => {
+            "a rank has less work, which may fit into its caches, or the baseline was disturbed"
+        }
+        ScalingRule::Weak => "the baseline was disturbed: the work of a rank is the same",
+    })
 }
 
 fn prediction(answer: &Scaling, next: &ScalingPrediction) -> String {
@@ -90,7 +118,7 @@ pub fn fit(model: &AlphaBeta) -> String {
 pub fn baselines(answer: &Scaling) -> Choices {
     let same_batch = answer.points.iter().filter(|point| point.measured.is_some());
     let runs = same_batch.map(|point| choice(&point.run, point.ranks)).collect();
-    Choices { name: "same batch per rank".into(), runs }
+    Choices { name: format!("same {}", answer.rule.unwrap_or_default().shared()), runs }
 }
 
 #[cfg(test)]
@@ -120,6 +148,7 @@ mod tests {
             ranks: 8,
             sample_unit: "samples".into(),
             baseline: Some(RunId::new(baseline).unwrap()),
+            rule: Some(ScalingRule::Weak),
             points,
             comm_model: None,
             predictions: Vec::new(),
@@ -145,8 +174,8 @@ mod tests {
             .to_vec();
         assert_eq!(
             sentence(&answer),
-            "On 8 ranks, the throughput per rank is 90.0 % of that of two on 2 ranks. Against one rank, the predicted \
-             efficiency is 80.0 % on 8 ranks (70.0 % to 85.0 %) and 80.0 % on 16 ranks (70.0 % to 85.0 %)."
+            "On 8 ranks, the throughput per rank is 90.0 % of that of two on 2 ranks, with the same batch per rank (weak \
+             scaling). Against one rank, the predicted efficiency is 80.0 % on 8 ranks (70.0 % to 85.0 %) and 80.0 % on 16 ranks (70.0 % to 85.0 %)."
         );
     }
 
@@ -156,12 +185,27 @@ mod tests {
         alone.baseline = None;
         assert_eq!(
             measured(&alone),
-            "Efficiency is not measured: no other run with the name “job” has this batch per rank."
+            "Efficiency is not measured: no other run with the name “job” has this batch per rank or this total batch."
         );
         let base = answer(vec![point("own", 8, Some(1.0)), point("sixteen", 16, Some(0.9))], "own");
         assert!(measured(&base).starts_with("This run is the baseline"));
         let uncounted = answer(vec![ScalingPoint { batch: None, ..point("own", 8, None) }], "own");
         assert!(measured(&uncounted).contains("not known"));
+    }
+
+    #[test]
+    fn an_efficiency_above_one_has_a_reason() {
+        let mut answer = answer(vec![point("two", 2, Some(1.0)), point("own", 8, Some(1.2))], "two");
+        assert!(measured(&answer).ends_with(
+            "more than 100 % because the baseline was disturbed: the work of a rank is the same."
+        ));
+        answer.rule = Some(ScalingRule::Strong);
+        assert!(
+            measured(&answer)
+                .contains("with the same total batch (strong scaling). It is more than 100 % because a rank")
+        );
+        assert_eq!(above_one(1.003, (8, 2), ScalingRule::Weak), None);
+        assert_eq!(above_one(1.3, (2, 8), ScalingRule::Weak), Some("it has fewer ranks than the baseline"));
     }
 
     #[test]

@@ -195,7 +195,8 @@ fn fetch(baseline: Memo<Option<String>>) -> Answered {
 fn against(answer: &Answer) -> String {
     let baseline =
         answer.baseline.as_ref().map_or_else(|| "no baseline".into(), |run| format!("baseline {run}"));
-    format!(" named {}, {baseline}", answer.name)
+    let rule = answer.rule.map_or_else(String::new, |rule| format!("{}, ", rule.name()));
+    format!(" named {}, {rule}{baseline}", answer.name)
 }
 
 fn model_error(answer: &Answer) -> String {

@@ -121,7 +121,7 @@ pub enum Missing {
     WaitsMidStep,
     /// There is no run to measure efficiency against.
     NoSmallerRun,
-    /// The runs to measure efficiency against have another batch per rank.
+    /// The runs to measure efficiency against have another batch per rank and another total batch.
     OtherBatch,
     /// The job states no operations per sample, and they cannot be worked out.
     NoFlops,
@@ -196,8 +196,8 @@ impl fmt::Display for Missing {
             }
             Self::NoSmallerRun => "no finished run of the same name on fewer ranks to compare with",
             Self::OtherBatch => {
-                "finished runs of the same name on fewer ranks have a different batch per rank: weak scaling cannot be \
-                 measured against them"
+                "finished runs of the same name on fewer ranks have neither this batch per rank (weak scaling) nor this \
+                 total batch (strong scaling)"
             }
             Self::NoFlops => {
                 "the job does not state its operations per sample (paceline.workload in Python, Notes::workload in \

@@ -48,8 +48,41 @@ impl Spread {
 pub struct ScalingEfficiency {
     /// Implied efficiency: the mean over ranks of compute time / period.
     pub implied: Figure<f64>,
-    /// Measured efficiency (weak scaling): throughput per rank / throughput per rank of [`Report::baseline`].
+    /// Measured efficiency: throughput per rank / throughput per rank of [`Report::baseline`], whose
+    /// [`rule`](BaselineRun::rule) says whether the scaling is weak or strong.
     pub measured: Figure<f64>,
+}
+
+/// What a run and its baseline have in common.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum ScalingRule {
+    /// Weak scaling: the same batch per rank.
+    #[default]
+    Weak,
+    /// Strong scaling: the same batch over all ranks.
+    Strong,
+}
+
+impl ScalingRule {
+    /// Returns the name used in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Weak => "weak scaling",
+            Self::Strong => "strong scaling",
+        }
+    }
+
+    /// Returns what the runs have in common.
+    #[must_use]
+    pub fn shared(self) -> &'static str {
+        match self {
+            Self::Weak => "batch per rank",
+            Self::Strong => "total batch",
+        }
+    }
 }
 
 /// The baseline of measured scaling efficiency.
@@ -57,6 +90,7 @@ pub struct ScalingEfficiency {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct BaselineRun {
     /// The baseline: the completed run of the same name and batch per rank on the fewest ranks; the newest of several.
+    /// Without one, the same with the total batch.
     pub run: RunId,
     /// The world size of the baseline.
     pub ranks: u32,
@@ -65,6 +99,9 @@ pub struct BaselineRun {
     /// True if the baseline has a verdict itself. Efficiency against it looks too high.
     #[serde(default)]
     pub has_verdict: bool,
+    /// What the run and the baseline have in common.
+    #[serde(default)]
+    pub rule: ScalingRule,
 }
 
 /// The step ledger of one rank, summed over the observed steps. The parts sum to `step_nanos` exactly.

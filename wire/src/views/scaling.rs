@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{AlphaBeta, Missing};
+use super::{AlphaBeta, Missing, ScalingRule};
 use crate::ids::RunId;
 
 /// One run in the scaling view.
@@ -19,8 +19,8 @@ pub struct ScalingPoint {
     pub step_nanos: f64,
     /// The number of samples of one rank in one step; null if the job does not count them.
     pub batch: Option<f64>,
-    /// The measured (weak) scaling efficiency against the baseline. 1 for the baseline itself; null for runs whose
-    /// batch per rank differs from this run's by more than 5 %.
+    /// The measured scaling efficiency against the baseline. 1 for the baseline itself; null for runs whose batch differs
+    /// from the baseline's by more than 5 %: the batch per rank or the total batch, by [`Scaling::rule`].
     pub measured: Option<f64>,
     /// The implied efficiency.
     pub implied: Option<f64>,
@@ -74,6 +74,9 @@ pub struct Scaling {
     /// The baseline of measured efficiency: the one asked for, or [`super::Report::baseline`], or this run if it has no
     /// baseline; null if no other run can be measured against it.
     pub baseline: Option<RunId>,
+    /// What this run and the baseline have in common; null without a baseline.
+    #[serde(default)]
+    pub rule: Option<ScalingRule>,
     /// The runs of this name with a known throughput, by world size, and from newest to oldest within one size.
     pub points: Vec<ScalingPoint>,
     /// The latency-bandwidth model.

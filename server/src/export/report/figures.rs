@@ -35,7 +35,11 @@ pub(super) fn section(report: &Report) -> Section {
         "measured eff.",
         measured.map(|(value, baseline)| {
             let per_rank = baseline.throughput / f64::from(baseline.ranks);
-            format!("{value} (throughput per rank against {per_rank:.0} {unit}/s of {})", baseline.run)
+            let rule = baseline.rule.name();
+            format!(
+                "{value} ({rule}: throughput per rank against {per_rank:.0} {unit}/s of {})",
+                baseline.run
+            )
         }),
     );
     add("own overhead", own_overhead(report));

@@ -82,11 +82,9 @@ const FIGURES: [Read; 5] = [
 fn measured_against(measured: f64, baseline: Option<&BaselineRun>) -> String {
     let measured = units::percent(measured);
     match baseline {
-        Some(BaselineRun { run, ranks, has_verdict: true, .. }) => {
-            format!("measured {measured} of {run} on {}, which had a fault itself", units::ranks(*ranks))
-        }
-        Some(BaselineRun { run, ranks, .. }) => {
-            format!("measured {measured} of {run} on {}", units::ranks(*ranks))
+        Some(BaselineRun { run, ranks, has_verdict, rule, .. }) => {
+            let fault = if *has_verdict { ", which had a fault itself" } else { "" };
+            format!("measured ({}) {measured} of {run} on {}{fault}", rule.name(), units::ranks(*ranks))
         }
         None => format!("measured {measured}"),
     }

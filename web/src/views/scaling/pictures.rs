@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::scaling::{band, missing};
+use model::scaling::{above_one, band, missing};
 use viz::xy::Axis;
 use viz::{palette, ticks};
 use wire::live::Part;
@@ -58,6 +58,12 @@ fn efficiency_hits(answer: &Scaling) -> Vec<Hit> {
     let of_point = |point: &ScalingPoint| {
         let mut says = vec![format!("{}: {}", units::ranks(point.ranks), point.run)];
         says.extend(point.measured.map(|e| format!("measured {}", units::percent(e))));
+        let base =
+            answer.baseline.as_ref().and_then(|base| answer.points.iter().find(|other| other.run == *base));
+        let why = point.measured.zip(base).and_then(|(measured, base)| {
+            above_one(measured, (point.ranks, base.ranks), answer.rule.unwrap_or_default())
+        });
+        says.extend(why.map(str::to_owned));
         says.extend(point.implied.map(|e| format!("implied {}", units::percent(e))));
         Some(Hit { at: (f64::from(point.ranks), point.measured.or(point.implied)?), says })
     };

@@ -46,7 +46,7 @@ pub fn Runs(answer: Signal<Option<Arc<Scaling>>>) -> impl IntoView {
             (row.point.throughput, units::rate(row.point.throughput, &row.unit))
         }),
         Column::number("Measured", |row: &Run| share(row.point.measured))
-            .meaning("The throughput per rank / that of the baseline, if the batch per rank is the same"),
+            .meaning("The throughput per rank / that of the baseline, if the batch per rank (weak scaling) or the total batch (strong scaling) is the same"),
         Column::number("Implied", |row: &Run| share(row.point.implied))
             .meaning("Compute time / mean step time"),
     ];
