@@ -39,15 +39,17 @@ impl Work {
     /// Returns the first rule that two runs follow; `None` if they have neither batch in common.
     #[must_use]
     pub fn rule(self, other: Self) -> Option<ScalingRule> {
-        [ScalingRule::Weak, ScalingRule::Strong].into_iter().find(|rule| self.follows(*rule, other))
+        ScalingRule::ALL.into_iter().find(|rule| self.follows(*rule, other))
     }
 }
 
-/// Returns the measured efficiency E(N) = (throughput / N) / (baseline throughput / N0). For weak scaling, that is T(N0) /
+/// Returns the measured efficiency E(N) = (throughput / N) / (baseline throughput / N0) of a run against a baseline, each
+/// given as its throughput over all ranks and its number of ranks. For weak scaling, that is T(N0) /
 /// T(N) with the step times T; for strong scaling, where a step has less work on more ranks, T(N0) N0 / (T(N) N).
 #[must_use]
-pub fn efficiency(throughput: f64, ranks: u32, baseline: &BaselineRun) -> f64 {
-    throughput / f64::from(ranks) / (baseline.throughput / f64::from(baseline.ranks))
+pub fn efficiency(own: (f64, u32), baseline: (f64, u32)) -> f64 {
+    let per_rank = |(throughput, ranks): (f64, u32)| throughput / f64::from(ranks);
+    per_rank(own) / per_rank(baseline)
 }
 
 /// Chooses the run that `own` is measured against out of `runs`.
@@ -114,7 +116,7 @@ pub fn measure<'a>(
 /// Returns the measured efficiency against `baseline`, and fills in the baseline and the loss ledger against it.
 fn against(report: &mut Report, baseline: Baseline) -> Result<f64, Missing> {
     let throughput = report.throughput.as_result().map_err(Missing::clone)?;
-    let measured = efficiency(*throughput, report.ranks, &baseline.run);
+    let measured = efficiency((*throughput, report.ranks), (baseline.run.throughput, baseline.run.ranks));
     let costs = StepCosts::from_report(report).zip(baseline.costs);
     if let (Some((own, theirs)), Figure::Known(_)) = (costs, &report.loss_ledger) {
         report.loss_ledger = Figure::Known(loss::measured(&own, &theirs, measured));

@@ -165,7 +165,8 @@ fn measure(points: &mut [ScalingPoint], base: &BaselineRun) -> bool {
         return false;
     }
     for point in points.iter_mut().filter(|point| follows(point)) {
-        point.measured = Some(baseline::efficiency(point.throughput, point.ranks, base));
+        point.measured =
+            Some(baseline::efficiency((point.throughput, point.ranks), (base.throughput, base.ranks)));
     }
     true
 }

@@ -114,6 +114,16 @@ impl Pen {
         }
     }
 
+    /// Writes a value beside the crosshair at `x`, on the side where there is room. `top` is the upper edge of the text.
+    pub fn beside_crosshair(&self, x: f64, top: f64, text: &str) {
+        let is_right = x > self.size.width / 2.0;
+        let (at, align) = if is_right { (x - 8.0, Align::End) } else { (x + 8.0, Align::Start) };
+        let width = self.text_width(text) + 8.0;
+        let left = if is_right { at - width + 4.0 } else { at - 4.0 };
+        self.rect(left, top, width, 16.0, self.inks.ground);
+        self.text(at, top + 8.0, text, align, self.inks.ink);
+    }
+
     /// Draws a filled rectangle.
     pub fn rect(&self, x: f64, y: f64, width: f64, height: f64, colour: &str) {
         self.context.set_fill_style_str(colour);

@@ -72,12 +72,6 @@ impl Precision {
             Self::Fp8 => "fp8",
         }
     }
-
-    /// Returns the precision with this [`name`](Self::name).
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|precision| precision.name() == name)
-    }
 }
 
 /// The dimensions of a decoder-only transformer, for [`Transformer::flops_per_token`].
@@ -125,13 +119,5 @@ mod tests {
         assert_eq!(palm.flops_per_token(), 3_242_100_000_000 + 35_634_806_784);
         let causal = Transformer { is_causal: true, ..palm };
         assert_eq!(causal.flops_per_token(), 3_242_100_000_000 + 17_817_403_392);
-    }
-
-    #[test]
-    fn a_precision_is_found_by_its_name() {
-        assert!(
-            Precision::ALL.into_iter().all(|precision| Precision::named(precision.name()) == Some(precision))
-        );
-        assert_eq!(Precision::named("float32"), None);
     }
 }

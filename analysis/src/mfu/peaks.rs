@@ -1,7 +1,9 @@
 //! The peaks of devices: how many floating-point operations per second their matrix units can execute.
 //!
 //! The values are for dense matrices, inputs of the precision and sums in 32 bits, at the boost clock: datasheets also
-//! print twice as much for sparse matrices. Sources: NVIDIA's datasheets and architecture papers of each device.
+//! print twice as much for sparse matrices. BF16 and FP16 are from the tables of PyTorch Lightning (V100, T4, A100) and
+//! torchtitan (H100 and later), and from NVIDIA's datasheet of the L40S. The other columns are NVIDIA's published figures
+//! as commonly cited; they were not compared with each datasheet, and the name of the GB300 was not seen on a device.
 //!
 //! A device is found by the whole name that NVML reports. A part of the name would confuse H20 with H200, L4 with L40S
 //! and A10 with A100, and a default would be wrong for every device that is not here.

@@ -17,7 +17,7 @@ use super::{DataArgument, print, runtime, start_logging};
 /// The arguments of `paceline scale`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "{ranks} in CMD is replaced by their number. Whether the scaling is weak (the same batch per rank) or \
+    after_help = "In CMD, {ranks} is replaced by the number of ranks. Whether the scaling is weak (the same batch per rank) or \
     strong (the same total batch) follows from the batches that the job states.\n\n\
     The efficiency on N ranks is the throughput per rank over that on the fewest ranks, as a mean over the repeats. The \
     world sizes alternate, so that a disturbance of a whole repeat cancels out. All figures are over the observed steps \
@@ -31,7 +31,7 @@ pub(super) struct ScaleArguments {
     #[arg(short = 'n', long = "nproc", value_delimiter = ',', required = true, value_name = "N,...",
         value_parser = clap::value_parser!(u32).range(1..=4096))]
     nproc: Vec<u32>,
-    /// Number of runs per world size; more than one give an interval of the efficiency
+    /// Number of runs per world size; with two or more, the efficiency has an interval
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeats: u32,
     /// CSV file to write

@@ -80,6 +80,16 @@ impl<W: Write + Send> Writer<W> {
     }
 }
 
+/// Returns what a file says about its run.
+pub(super) fn metadata(run: &RunSummary) -> Vec<KeyValue> {
+    let about = |key: &str, value: String| KeyValue { key: format!("paceline.{key}"), value: Some(value) };
+    vec![
+        about("run", run.run.to_string()),
+        about("name", run.name.clone()),
+        about("ranks", run.ranks_expected.to_string()),
+    ]
+}
+
 fn open<W: Write + Send>(out: W, run: &RunSummary) -> Result<SerializedFileWriter<W>, ParquetError> {
     let field = |name: &&'static str| {
         let repetition = if OPTIONAL.contains(name) { Repetition::OPTIONAL } else { Repetition::REQUIRED };
@@ -88,16 +98,11 @@ fn open<W: Write + Send>(out: W, run: &RunSummary) -> Result<SerializedFileWrite
     };
     let fields = COLUMNS.iter().map(field).collect::<Result<Vec<_>, _>>()?;
     let schema = Type::group_type_builder("buckets").with_fields(fields).build()?;
-    let about = |key: &str, value: String| KeyValue { key: format!("paceline.{key}"), value: Some(value) };
     let properties = WriterProperties::builder()
         .set_dictionary_enabled(false)
         .set_encoding(Encoding::DELTA_BINARY_PACKED)
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))
-        .set_key_value_metadata(Some(vec![
-            about("run", run.run.to_string()),
-            about("name", run.name.clone()),
-            about("ranks", run.ranks_expected.to_string()),
-        ]))
+        .set_key_value_metadata(Some(metadata(run)))
         .build();
     SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties))
 }

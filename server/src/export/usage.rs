@@ -7,13 +7,13 @@ use std::sync::Arc;
 use parquet::basic::{Compression, LogicalType, Repetition, Type as PhysicalType, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
-use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::Type;
 use wire::usage::Usage;
 use wire::views::RunSummary;
 
+use super::parquet::metadata;
 use crate::state::run::Run;
 
 /// The names of the columns.
@@ -100,14 +100,9 @@ fn open<W: Write + Send>(out: W, run: &RunSummary) -> Result<SerializedFileWrite
     };
     let fields = COLUMNS.iter().zip(types).map(field).collect::<Result<Vec<_>, _>>()?;
     let schema = Type::group_type_builder("utilization").with_fields(fields).build()?;
-    let about = |key: &str, value: String| KeyValue { key: format!("paceline.{key}"), value: Some(value) };
     let properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))
-        .set_key_value_metadata(Some(vec![
-            about("run", run.run.to_string()),
-            about("name", run.name.clone()),
-            about("ranks", run.ranks_expected.to_string()),
-        ]))
+        .set_key_value_metadata(Some(metadata(run)))
         .build();
     SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties))
 }

@@ -66,6 +66,9 @@ pub enum ScalingRule {
 }
 
 impl ScalingRule {
+    /// All rules, in the order in which they are tried.
+    pub const ALL: [Self; 2] = [Self::Weak, Self::Strong];
+
     /// Returns the name used in reports.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -327,6 +330,7 @@ pub struct Report {
     /// The unit of a sample.
     pub sample_unit: String,
     /// How much of what the devices can compute the samples use.
+    #[serde(default)]
     pub flops_utilization: FlopsUtilization,
     /// The overlap over ranks and steps: hidden communication / communication.
     pub overlap_ratio: Figure<f64>,
@@ -399,6 +403,14 @@ pub struct FlopsUtilization {
     pub model_flops_per_second: Figure<f64>,
     /// How the operations are counted and which peak they are compared with; null if the MFU is missing.
     pub basis: Option<String>,
+}
+
+/// For a report that was written before the figures existed.
+impl Default for FlopsUtilization {
+    fn default() -> Self {
+        let missing = || Missing::NoFlops.into();
+        Self { model: missing(), hardware: missing(), model_flops_per_second: missing(), basis: None }
+    }
 }
 
 impl Report {

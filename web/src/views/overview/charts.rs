@@ -255,12 +255,7 @@ fn LineChart(lined: Lined) -> impl IntoView {
             let x = view.to_pixel(step as f64 + 0.5, size.width);
             let y = size.height * (1.0 - value / top);
             pen.ring(x, y.max(0.0), 3.0, &palette::css(lined.colour));
-            let (offset, align) = if x > size.width / 2.0 { (-8.0, Align::End) } else { (8.0, Align::Start) };
-            let text = (lined.write)(value, &unit.get());
-            let width = pen.text_width(&text) + 8.0;
-            let left = if align == Align::End { x + offset - width + 4.0 } else { x + offset - 4.0 };
-            pen.rect(left, 0.0, width, 16.0, pen.inks.ground);
-            pen.text(x + offset, 8.0, &text, align, pen.inks.ink);
+            pen.beside_crosshair(x, 0.0, &(lined.write)(value, &unit.get()));
         }
     };
     let go_to = goes_to_step(range);

@@ -16,7 +16,7 @@ use wire::views::{Culprit, RecentUsage};
 
 use crate::canvas::{Margins, Size};
 use crate::live::Live;
-use crate::pen::{Align, Pen};
+use crate::pen::Pen;
 use crate::plot::{Gesture, Plot};
 use crate::range::{Cursor, Range};
 use crate::route::RunId;
@@ -138,12 +138,7 @@ fn RankLine(measure: Measure, rank: Memo<Option<u32>>, blamed: Memo<Vec<(u64, u6
         let x = view.to_pixel(step as f64 + 0.5, size.width);
         pen.crosshair(x);
         if let Some(value) = points.with(|points| points.as_ref()?.at(step)) {
-            let text = write(measure, value);
-            let width = pen.text_width(&text) + 8.0;
-            let is_right = x > size.width / 2.0;
-            let (at, align) = if is_right { (x - 8.0, Align::End) } else { (x + 8.0, Align::Start) };
-            pen.rect(if is_right { at - width + 4.0 } else { at - 4.0 }, 6.0, width, 16.0, pen.inks.ground);
-            pen.text(at, 14.0, &text, align, pen.inks.ink);
+            pen.beside_crosshair(x, 6.0, &write(measure, value));
         }
     };
     let on_gesture = move |gesture: Gesture, size: Size| match gesture {

@@ -17,7 +17,7 @@ use super::{MARGINS, WITH_STEPS, crosshair, goes_to_step, hover};
 use crate::api::{self, Cells, Ranks};
 use crate::canvas::Size;
 use crate::live::{Live, Turn};
-use crate::pen::{Align, Pen};
+use crate::pen::Pen;
 use crate::plot::{Gesture, Plot, Stretch};
 use crate::range::Range;
 use crate::route::RunId;
@@ -80,12 +80,7 @@ pub(super) fn UtilizationChart(is_last: bool) -> impl IntoView {
         let texts =
             [compute.map(|share| format!("{share} compute")), run.map(|share| format!("{share} devices"))];
         let text = texts.into_iter().flatten().collect::<Vec<_>>().join(", ");
-        let x = view.to_pixel(step as f64 + 0.5, size.width);
-        let (offset, align) = if x > size.width / 2.0 { (-8.0, Align::End) } else { (8.0, Align::Start) };
-        let width = pen.text_width(&text) + 8.0;
-        let left = if align == Align::End { x + offset - width + 4.0 } else { x + offset - 4.0 };
-        pen.rect(left, 0.0, width, 16.0, pen.inks.ground);
-        pen.text(x + offset, 8.0, &text, align, pen.inks.ink);
+        pen.beside_crosshair(view.to_pixel(step as f64 + 0.5, size.width), 0.0, &text);
     };
     let go_to = goes_to_step(range);
     let on_gesture = move |gesture: Gesture, size: Size| {
