@@ -27,7 +27,8 @@ def state(samples_per_step, unit, flops_per_sample, hardware_flops_per_sample, p
     wrong = [name for name, count in counts.items() if not is_count(count)]
     if wrong:
         return refuse("%s=%r is not a number above 0" % (wrong[0], counts[wrong[0]]))
-    if precision is not None and precision not in PRECISIONS:
+    # A list, so that a value that cannot be hashed is named too.
+    if precision is not None and precision not in list(PRECISIONS):
         return refuse("precision=%r is not one of %s" % (precision, ", ".join(PRECISIONS)))
     if unit is not None and not (isinstance(unit, str) and 0 < len(unit.encode()) <= 64):
         return refuse("unit=%r is not a name of 1 to 64 bytes" % (unit,))
@@ -50,7 +51,7 @@ def state(samples_per_step, unit, flops_per_sample, hardware_flops_per_sample, p
 def is_count(count):
     try:
         return count is None or 1 <= count < MOST
-    except TypeError:
+    except (TypeError, ValueError, RuntimeError):  # a text, an array, a tensor of several elements
         return False
 
 

@@ -17,9 +17,11 @@ def main():
     model = DistributedDataParallel(torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH) for _ in range(4))))
     state = torch.get_rng_state()
     dist.barrier()
-    # Two mistakes, which the job survives.
+    # Mistakes, which the job survives.
     assert not paceline.workload(precision="float32")
     assert not paceline.workload(samples_per_step="many")
+    assert not paceline.workload(precision=["bf16"])
+    assert not paceline.workload(flops_per_sample=torch.ones(2))
     reported = paceline.workload(
         samples_per_step=BATCH,
         unit="rows",
