@@ -16,6 +16,13 @@ pub fn now() -> MonoNanos {
     MonoNanos(nanos(clock_gettime(ClockId::Monotonic)))
 }
 
+/// Returns the time since the host's boot, in nanoseconds. Unlike [`now`], it includes the time in which the host was
+/// suspended.
+#[must_use]
+pub fn since_boot_nanos() -> u64 {
+    nanos(clock_gettime(ClockId::Boottime)).unsigned_abs()
+}
+
 /// Returns the processor time of the calling thread, in nanoseconds. Makes a system call, so use it per phase and not
 /// per bucket.
 #[must_use]

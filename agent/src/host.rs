@@ -145,9 +145,11 @@ fn network() -> Figures {
     BTreeMap::from([(HostFigure::NetworkSentBytes, sent), (HostFigure::NetworkReceivedBytes, received)])
 }
 
-/// Returns the memory of the process, and that of the host within the limits of the cgroups, in bytes.
+/// Returns the age of the process in nanoseconds, its memory, and that of the host within the limits of the cgroups, in
+/// bytes.
 fn levels(cgroups: &Cgroups) -> Figures {
     let mut figures = Figures::new();
+    figures.extend(process::age().map(|nanos| (HostFigure::ProcessAge, nanos)));
     if let Ok(statm) = procfs::process::Process::myself().and_then(|process| process.statm()) {
         figures.insert(HostFigure::ResidentBytes, statm.resident.saturating_mul(procfs::page_size()));
     }

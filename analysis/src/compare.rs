@@ -83,6 +83,7 @@ fn figures(a: &Report, b: &Report) -> Vec<Compared> {
         ratio("efficiency, implied", Better::Higher, |report| report.scaling_efficiency.implied.value()),
         ratio("efficiency, measured", Better::Higher, |report| report.scaling_efficiency.measured.value()),
         ratio("MFU", Better::Higher, |report| report.flops_utilization.model.value()),
+        ratio("goodput", Better::Higher, |report| report.goodput.known().map(|goodput| goodput.ratio)),
         ratio("wasted share", Better::Lower, |report| Some(report.what_if.known()?.wasted_share)),
     ]
 }

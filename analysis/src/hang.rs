@@ -31,6 +31,11 @@ impl Progress {
     }
 }
 
+/// Returns the time without a completed step that counts as a hang, in seconds.
+pub(crate) fn limit_seconds(typical_step_seconds: f64) -> f64 {
+    (typical_step_seconds * STEPS).max(MIN_LIMIT_SECONDS)
+}
+
 /// Returns the hang of a run, or `None` if the run does not hang. `since_seconds` is the time since its last completed
 /// step.
 #[must_use]
@@ -40,7 +45,7 @@ pub fn detect(
     ranks: &[Progress],
     instrumentation: Instrumentation,
 ) -> Option<Hang> {
-    let limit_seconds = (median_step_seconds.unwrap_or(0.0) * STEPS).max(MIN_LIMIT_SECONDS);
+    let limit_seconds = limit_seconds(median_step_seconds.unwrap_or(0.0));
     if since_seconds < limit_seconds {
         return None;
     }

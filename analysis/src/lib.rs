@@ -19,6 +19,7 @@ pub mod devices;
 pub mod failure;
 mod finding;
 pub mod frontier;
+pub mod goodput;
 mod groups;
 pub mod hang;
 pub mod hosts;

@@ -13,6 +13,7 @@ use wire::ids::{Bucket, Rank, RunId};
 use wire::layout::Layout;
 use wire::stacks::Stacks;
 use wire::views::captures::TraceComparison;
+use wire::views::goodput::Goodput;
 use wire::views::{
     AttributeRanks, BucketStats, ComputedOn, Failure, Figure, FlopsUtilization, Gap, GapKind, Group, Hang,
     HostRanks, Missing, OwnOverhead, RankClock, RankDrops, RankEvent, RankLedger, Report, RunState,
@@ -86,6 +87,8 @@ pub struct RunFacts {
     pub notable_share: f64,
     /// The steps whose records cannot be shown, in ascending order. None of them becomes the example of a verdict.
     pub hidden_steps: Vec<u64>,
+    /// What the run used its wall time for.
+    pub goodput: Result<Goodput, Missing>,
 }
 
 /// What an unmodified job lacks.
@@ -202,6 +205,7 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         batch: reasons.of_steps(|| batch(&observed).ok_or(Missing::NoSamples)),
         sample_unit: facts.sample_unit.clone(),
         flops_utilization: flops_utilization(facts, &observed),
+        goodput: facts.goodput.clone().into(),
         overlap_ratio: of_collectives(overlap),
         communication_fraction: of_collectives(communication_fraction),
         tail_nanos: of_collectives(tail),
@@ -478,6 +482,7 @@ pub(crate) mod tests {
             traced: None,
             notable_share: verdict::NOTABLE_SHARE,
             hidden_steps: Vec::new(),
+            goodput: Err(Missing::NoObservedStep),
         }
     }
 

@@ -9,6 +9,7 @@ use crate::finding::{Evidence, Finding};
 pub mod advice;
 mod evidence;
 mod failure;
+pub mod goodput;
 pub mod groups;
 mod hang;
 pub mod layouts;

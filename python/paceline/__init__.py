@@ -111,7 +111,7 @@ def log(to=None, every=30.0):
     - ``paceline/implied_efficiency``: the share of the time in which ranks compute, which needs no other run;
     - ``paceline/exposed_communication_share``: the share of a step in which a rank waits for communication;
     - ``paceline/overlap_ratio``: the share of communication that the backward pass hides;
-    - ``paceline/goodput``: the productive share of the run's time, if the server has it;
+    - ``paceline/goodput``: the share of the wall time of all ranks that is steps that advance the job;
     - ``paceline/verdict``: who delays the run, why and at what cost, as a sentence.
 
     Every figure carries Paceline's step: the number of parameter updates. In Weights & Biases the figures have an axis of

@@ -107,7 +107,7 @@ def figures_of(report):
         "implied_efficiency": efficiency.get("implied"),
         "exposed_communication_share": exposed_share(report),
         "overlap_ratio": report.get("overlap_ratio"),
-        "goodput": report.get("goodput"),
+        "goodput": (report.get("goodput") or {}).get("ratio"),
     }
     return {"paceline/" + name: value for name, value in found.items() if is_number(value)}
 

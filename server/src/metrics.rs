@@ -57,6 +57,8 @@ pub struct Metrics {
     throughput: GaugeVec,
     mfu: GaugeVec,
     hfu: GaugeVec,
+    goodput: GaugeVec,
+    badput_seconds: GaugeVec,
     straggler_cost: GaugeVec,
     clock_bound: RankGauge,
     dropped: CounterVec,
@@ -257,6 +259,20 @@ impl Metrics {
                 "Hardware FLOPs utilization: as paceline_mfu_ratio, with recomputation.",
                 ["run"]
             ),
+            goodput: family!(
+                r,
+                GaugeVec,
+                "paceline_goodput_ratio",
+                "Share of the wall time of all ranks that is steps that advance the job.",
+                ["run"]
+            ),
+            badput_seconds: family!(
+                r,
+                GaugeVec,
+                "paceline_badput_seconds_total",
+                "Time of all ranks that is not goodput, by what it went to.",
+                ["run", "kind"]
+            ),
             straggler_cost: family!(
                 r,
                 GaugeVec,
@@ -455,6 +471,12 @@ impl Metrics {
         set(&self.throughput, report.throughput.value());
         set(&self.mfu, report.flops_utilization.model.value());
         set(&self.hfu, report.flops_utilization.hardware.value());
+        set(&self.goodput, report.goodput.known().map(|goodput| goodput.ratio));
+        for (of, nanos) in report.goodput.known().into_iter().flat_map(|goodput| &goodput.uses) {
+            if !of.is_productive() {
+                self.badput_seconds.with_label_values(&[id, of.name()]).set(seconds(*nanos));
+            }
+        }
         set(&self.own_overhead, report.own_overhead.known().map(|own| own.ratio));
         set(&self.ranks_expected, Some(f64::from(summary.ranks_expected)));
         set(&self.ranks_reporting, Some(f64::from(summary.ranks_reporting)));
@@ -567,13 +589,15 @@ impl Metrics {
     }
 
     /// Returns the gauges of runs and of culprits, except the state, which remains when the others are removed.
-    fn run_gauges(&self) -> [&GaugeVec; 14] {
+    fn run_gauges(&self) -> [&GaugeVec; 16] {
         [
             &self.overlap,
             &self.efficiency,
             &self.throughput,
             &self.mfu,
             &self.hfu,
+            &self.goodput,
+            &self.badput_seconds,
             &self.straggler_cost,
             &self.last_step,
             &self.ranks_reporting,

@@ -15,6 +15,7 @@
 //! | 9 | More in [`Note::Layout`]. A layout without it is written as before |
 //! | 10 | More figures in [`Note::Host`], which every agent sends |
 //! | 11 | [`Note::Workload`], which a job sends that states its workload |
+//! | 12 | The age of the process in [`Note::Host`], which every agent sends |
 
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +31,7 @@ use crate::stacks::Stacks;
 use crate::workload::Workload;
 
 /// The newest version that this crate writes and reads.
-pub const WIRE_VERSION: u16 = 11;
+pub const WIRE_VERSION: u16 = 12;
 
 /// The largest number of records in one batch. A drain interval of 100 ms yields far fewer (40 buckets * 3 steps/s *
 /// 0.1 s = 12). A long server outage is sent as many batches.

@@ -329,4 +329,14 @@ impl Event {
             Self::Bucket(bucket) => bucket.step,
         }
     }
+
+    /// Gives the record another step.
+    pub fn set_step(&mut self, to: Step) {
+        match self {
+            Self::Span(span) => span.step = to,
+            Self::Step(step) => step.step = to,
+            Self::Started(started) => started.step = to,
+            Self::Bucket(bucket) => bucket.step = to,
+        }
+    }
 }

@@ -59,11 +59,13 @@ pub enum HostFigure {
     MemoryAvailableBytes = 19,
     /// The memory of the host, or the memory limit of the process's cgroup if that is less, in bytes.
     MemoryTotalBytes = 20,
+    /// The time since the process began, at the end of the interval, in nanoseconds. Needs version 12.
+    ProcessAge = 21,
 }
 
 impl HostFigure {
     /// All figures, in the order of their codes.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Interval,
         Self::Capacity,
         Self::Ran,
@@ -85,6 +87,7 @@ impl HostFigure {
         Self::ResidentBytes,
         Self::MemoryAvailableBytes,
         Self::MemoryTotalBytes,
+        Self::ProcessAge,
     ];
     /// How the time of the process's cores was spent, in nanoseconds, in the order of their codes.
     pub const OF_CORES: [Self; 7] =
@@ -93,7 +96,11 @@ impl HostFigure {
     /// Returns the first version of the wire format that has the figure.
     #[must_use]
     pub fn wire_version(self) -> u16 {
-        if Self::OF_CORES.contains(&self) { 5 } else { 10 }
+        match self {
+            Self::ProcessAge => 12,
+            figure if Self::OF_CORES.contains(&figure) => 5,
+            _ => 10,
+        }
     }
 }
 

@@ -8,6 +8,7 @@ pub mod captures;
 mod collectives;
 pub mod comparison;
 mod figure;
+pub mod goodput;
 mod report;
 mod run;
 pub mod scaling;

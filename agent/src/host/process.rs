@@ -3,6 +3,7 @@
 use std::fs;
 
 use super::nanos_per_tick;
+use crate::clock;
 
 /// The largest number of threads and of descendants that are read.
 const MAX_TASKS: usize = 1_024;
@@ -11,6 +12,14 @@ const MAX_TASKS: usize = 1_024;
 pub(super) fn tasks() -> Vec<u32> {
     let entries = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).take(MAX_TASKS).collect()
+}
+
+/// Returns the time since this process began, in nanoseconds. The kernel counts its start in clock ticks since the boot:
+/// field 22 of `/proc/PID/stat`.
+pub(super) fn age() -> Option<u64> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    let began: u64 = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
+    Some(clock::since_boot_nanos().saturating_sub(began * nanos_per_tick()))
 }
 
 /// Returns how long a thread was ready to run and did not, in nanoseconds: the second number of its `schedstat`.
@@ -67,6 +76,19 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
+
+    #[test]
+    fn a_process_is_as_old_as_its_time_and_grows_older() {
+        let before = age().unwrap();
+        // Other tests of this process may have run before, but not for a day.
+        assert!(before < 86_400 * 1_000_000_000, "{before}");
+        let since = Instant::now();
+        while since.elapsed() < Duration::from_millis(30) {
+            std::thread::yield_now();
+        }
+        let grown = age().unwrap() - before;
+        assert!((20_000_000..10_000_000_000).contains(&grown), "{grown}");
+    }
 
     /// The workers of a data loader, for instance, do not count as other processes on the rank's cores.
     #[test]

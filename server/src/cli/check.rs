@@ -61,6 +61,9 @@ pub(super) struct CheckArguments {
     /// Smallest model FLOPs utilization (MFU)
     #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
     min_mfu: Option<Limit>,
+    /// Smallest goodput: the share of the wall time of all ranks that is steps that advance the job
+    #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
+    min_goodput: Option<Limit>,
     /// Fail on a verdict that the baseline does not have
     #[arg(long)]
     no_new_verdicts: bool,
@@ -113,6 +116,7 @@ fn check(arguments: &CheckArguments) -> anyhow::Result<Vec<Check>> {
         (Limited::Overlap, arguments.min_overlap),
         (Limited::Efficiency, arguments.min_efficiency),
         (Limited::Mfu, arguments.min_mfu),
+        (Limited::Goodput, arguments.min_goodput),
     ];
     let asked = limits.into_iter().filter_map(|(figure, limit)| Some((figure, limit?)));
     let mut checks = asked

@@ -2,6 +2,7 @@
 //! the same document, so they cannot differ in content.
 
 mod figures;
+mod goodput;
 mod groups;
 mod html;
 mod markdown;
@@ -124,6 +125,8 @@ pub fn document(report: &Report) -> Document {
             Some(figures::section(report)),
             tables::what_if(report),
             tables::losses(report),
+            goodput::uses(report),
+            goodput::attempts(report),
             tables::ledger(report),
             tables::buckets(report),
             groups::groups(report),

@@ -251,7 +251,10 @@ async fn receive(
     }
     let Some(receiving) = receiving else { return Ok(()) };
     let Uploaded { first, steps, pause_nanos } = said;
-    let trace = StoredTrace { first_step: Step(first), steps, pause_nanos, bytes, crc32: 0 };
+    // The rank counts the steps of its process.
+    let before = app.hub.snapshot().runs.get(run).map_or(0, |run| run.first_step_of_attempt);
+    let trace =
+        StoredTrace { first_step: Step(first.saturating_add(before)), steps, pause_nanos, bytes, crc32: 0 };
     receiving.finish(trace).await.map(drop).map_err(Failure::Server)
 }
 

@@ -64,13 +64,18 @@ pub async fn ingest(State(app): State<App>, request: Request) -> Result<Response
     let more = batch.held_bytes().saturating_sub(expected);
     room.merge(app.room.take_now(more).map_err(|full| full.counted(&app))?);
     let batch = Box::new(batch);
-    let Checked { batch, verdict, is_first, asked } =
+    let Checked { batch, verdict, is_first, asked, is_renumbered } =
         app.hub.ask(|reply| Command::Check { batch, reply }).await?;
     match verdict {
         Ok(()) => {}
         Err(ApplyError::Duplicate) => return Ok(receipt(&batch).into_response()),
         Err(error) => return Err(denied(&app, &error)),
     }
+    // What is stored has the numbers under which the steps are analyzed.
+    let frame = match is_renumbered {
+        true => wire::codec::encode(&batch).map_err(|error| Failure::Server(error.to_string()))?.into(),
+        false => frame,
+    };
     let (bytes, records) = (frame.len() as u64, batch.events.len() as u64);
     app.log.append(batch.run.clone(), received, frame).await.map_err(|error| deferred(&app, &error))?;
     let receipt = receipt(&batch);

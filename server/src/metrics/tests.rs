@@ -40,6 +40,7 @@ fn observe(metrics: &Metrics, run: &Run) {
         report: Some(report),
         baseline: None,
         steps: Arc::new(run.newest_steps(10)),
+        first_step_of_attempt: 0,
     };
     metrics.observe_run(&run.values(&shown, NOW));
 }

@@ -130,7 +130,13 @@ impl Shelved {
 
     pub(super) fn snapshot(&self) -> Arc<RunSnapshot> {
         let (summary, baseline) = (self.summary.clone(), self.baseline.clone());
-        Arc::new(RunSnapshot { summary, report: None, baseline, steps: Arc::default() })
+        Arc::new(RunSnapshot {
+            summary,
+            report: None,
+            baseline,
+            steps: Arc::default(),
+            first_step_of_attempt: 0,
+        })
     }
 }
 

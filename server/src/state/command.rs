@@ -221,4 +221,6 @@ pub struct Checked {
     pub is_first: bool,
     /// What the batch's rank is asked for.
     pub asked: Requests,
+    /// Whether the batch's steps have other numbers than those that its rank sent.
+    pub is_renumbered: bool,
 }

@@ -122,6 +122,17 @@ impl Incoming {
         }
     }
 
+    /// Drops the records of a rank in steps that it did not end: its process ended instead, and another begins.
+    pub fn restart(&mut self, rank: Rank) {
+        for open in self.open.values_mut() {
+            if open.ranks.get(&rank).is_some_and(|partial| partial.record.is_none())
+                && let Some(partial) = open.ranks.remove(&rank)
+            {
+                self.bytes = self.bytes.saturating_sub(partial.bytes());
+            }
+        }
+    }
+
     /// Counts the rank as missing in all open steps between the newest one that it ended so far and `step`.
     fn skip_to(&mut self, rank: Rank, step: Step) {
         let Some(before) = self.ended.insert(rank, step) else {

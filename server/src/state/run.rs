@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use analysis::goodput::Lifeline;
 use analysis::hosts::{HostHistory, RankHost};
 use analysis::mfu::RankWork;
 use analysis::step::StepAnalysis;
@@ -28,6 +29,7 @@ use super::usage::RankUsage;
 mod attributes;
 mod bursts;
 mod clocks;
+mod goodput;
 mod ingest;
 mod layouts;
 mod life;
@@ -38,6 +40,7 @@ mod steps;
 mod usage;
 mod values;
 
+use goodput::Attempts;
 pub use reports::ReportWork;
 
 /// The silence after which a rank no longer reports, in nanoseconds. Agents send a heartbeat every two seconds.
@@ -78,6 +81,8 @@ struct RankState {
     host: Arc<HostHistory>,
     /// How the device and the host were used over time, in all incarnations.
     usage: RankUsage,
+    /// What the rank used its time for, in all incarnations.
+    lifeline: Lifeline,
 }
 
 impl RankState {
@@ -94,6 +99,7 @@ impl RankState {
             + self.layouts.bytes()
             + self.workload.as_ref().map_or(0, Workload::bytes)
             + self.host.bytes()
+            + self.lifeline.bytes()
     }
 
     fn work(&self) -> RankWork {
@@ -138,6 +144,7 @@ pub struct Run {
     /// What a report cannot cover because of the state of the run's files.
     storage_gaps: Vec<Gap>,
     refused: Refused,
+    attempts: Attempts,
 }
 
 /// The batches refused since the server started.
@@ -170,6 +177,7 @@ impl Run {
             traced: None,
             storage_gaps: Vec::new(),
             refused: Refused::default(),
+            attempts: Attempts::default(),
         }
     }
 
@@ -195,6 +203,7 @@ impl Run {
     /// Stores an analyzed step.
     pub fn finish(&mut self, done: Done, now: ServerNanos) -> Arc<StepAnalysis> {
         let analysis = done.analysis.clone();
+        self.count_step(&done);
         self.steps.finish(done);
         if analysis.complete {
             self.completed_steps += 1;

@@ -51,6 +51,8 @@ pub struct RunSnapshot {
     pub baseline: Option<Baseline>,
     /// The newest steps, oldest first. A live reader takes those that it has not seen yet.
     pub steps: Arc<Vec<Arc<StepAnalysis>>>,
+    /// The number of the first step of the newest attempt, if the agents of the job count from 0.
+    pub first_step_of_attempt: u64,
 }
 
 impl RunSnapshot {

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use analysis::records::StepRecords;
+use analysis::records::{RankStep, StepRecords};
 use analysis::replay::ReplayedCollective;
 use analysis::step::{CollectiveAnalysis, RankAnalysis, StepAnalysis};
 use analysis::{report, step, waterfall};
@@ -85,6 +85,15 @@ pub struct Done {
     pub analysis: Arc<StepAnalysis>,
     records: Arc<StepRecords>,
     bytes: usize,
+}
+
+impl Done {
+    /// Returns the records of each rank that are there, with their analysis.
+    pub fn ranks(&self) -> impl Iterator<Item = (usize, &RankStep, &RankAnalysis)> {
+        let records = self.records.ranks.iter().enumerate();
+        let both = records.zip(&self.analysis.ranks);
+        both.filter_map(|((rank, records), analysis)| Some((rank, records.as_ref()?, analysis.as_ref()?)))
+    }
 }
 
 impl Work {

@@ -9,7 +9,7 @@
 //! closed incomplete may include records here that arrived too late for it. A caller that knows the analyzed step
 //! removes them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use wire::ids::{BatchSeq, Incarnation, Rank, Step};
@@ -126,11 +126,14 @@ struct Gathered {
     incoming: Incoming,
     /// The batches that were added, because a batch may be stored twice.
     known: BTreeSet<(Rank, Incarnation, BatchSeq)>,
+    /// The process that speaks for each rank.
+    speakers: BTreeMap<Rank, Incarnation>,
 }
 
 impl Gathered {
     fn new(world_size: u32) -> Self {
-        Self { world_size, incoming: Incoming::new(world_size as usize), known: BTreeSet::new() }
+        let incoming = Incoming::new(world_size as usize);
+        Self { world_size, incoming, known: BTreeSet::new(), speakers: BTreeMap::new() }
     }
 
     /// Adds a batch. Returns the steps that it closes. A batch that was refused when it arrived is refused again.
@@ -139,6 +142,10 @@ impl Gathered {
         let is_new = batch.world_size == self.world_size
             && self.known.insert((batch.rank, batch.incarnation, batch.seq));
         if is_new {
+            if self.speakers.insert(batch.rank, batch.incarnation).is_some_and(|one| one != batch.incarnation)
+            {
+                self.incoming.restart(batch.rank);
+            }
             batch.events.iter().for_each(|event| self.incoming.add(batch.rank, event, received.at));
         }
         match self.incoming.only_open() {

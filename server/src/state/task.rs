@@ -182,8 +182,8 @@ impl Task {
         if let Some(reason) = self.runs.aside.get(id) {
             if let Command::Check { batch, reply } = command {
                 let verdict = Err(ApplyError::Aside { run: batch.run.clone(), reason: reason.clone() });
-                let _gone =
-                    reply.send(Checked { batch, verdict, is_first: false, asked: Requests::default() });
+                let (asked, is_first, is_renumbered) = (Requests::default(), false, false);
+                let _gone = reply.send(Checked { batch, verdict, is_first, asked, is_renumbered });
             }
             return;
         }
@@ -304,16 +304,20 @@ impl Task {
         }
     }
 
-    fn check(&mut self, batch: Box<Batch>) -> Checked {
+    fn check(&mut self, mut batch: Box<Batch>) -> Checked {
         let (now, count) = (self.clock.now(), self.runs.len());
         let held = self.runs.held.get_mut(&batch.run);
         let is_first = held.is_none();
         let asked = held
             .as_ref()
             .map(|held| held.pace.set(held.run.asked(batch.rank, now), held.run.first_seen(), now));
+        let mut is_renumbered = false;
         let verdict = match held {
             Some(held) => {
                 let verdict = held.run.admit(&batch, now, self.since);
+                if verdict.is_ok() {
+                    is_renumbered = held.run.renumber(&mut batch);
+                }
                 if verdict.as_ref().is_err_and(ApplyError::is_refusal) {
                     held.changed();
                 }
@@ -322,7 +326,7 @@ impl Task {
             None if count >= budget::RUNS => Err(ApplyError::TooManyRuns(budget::RUNS)),
             None => Run::check_alone(&batch),
         };
-        Checked { batch, verdict, is_first, asked: asked.unwrap_or_default() }
+        Checked { batch, verdict, is_first, asked: asked.unwrap_or_default(), is_renumbered }
     }
 
     fn ingest(&mut self, batch: Batch, received: ServerNanos) -> Result<(), ApplyError> {
@@ -612,6 +616,7 @@ impl Held {
             report: Some(report),
             baseline: None,
             steps: Arc::new(self.run.newest_steps(LIVE_STEPS)),
+            first_step_of_attempt: self.run.first_step_of_attempt(),
         });
         self.shown = Some(snapshot.clone());
         for opener in self.openers.drain(..) {

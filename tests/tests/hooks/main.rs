@@ -13,5 +13,6 @@ mod nvtx_ranges;
 mod pythons;
 mod pytorch;
 mod releases;
+mod restarts;
 mod wheel;
 mod workload;

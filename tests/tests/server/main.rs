@@ -5,6 +5,7 @@ mod commands;
 mod damage;
 mod doctor;
 mod export;
+mod goodput;
 mod guard;
 mod kills;
 mod labels;

@@ -14,13 +14,18 @@ const fn term(name: &'static str, means: &'static str) -> Term {
 }
 
 /// All terms.
-pub const TERMS: [Term; 38] = [
+pub const TERMS: [Term; 39] = [
     term("step time", "The mean time from one observed step to the next. Costs and shares refer to it."),
     term("throughput", "Samples per second over all ranks, in the unit that the job counts."),
     term(
         "overlap",
         "The share of communication that is hidden behind compute: hidden communication / communication, over all ranks \
          and steps.",
+    ),
+    term(
+        "goodput",
+        "The time in steps that advance the job, as a share of the wall time of all ranks: from the start of the first \
+         process to the end of the run, restarts included.",
     ),
     term(
         "MFU",

@@ -1,5 +1,7 @@
 //! Tests of the codec: round trips, golden bytes and hostile bytes.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -181,7 +183,7 @@ fn version_4_is_pinned() {
 /// Version 5 adds samples of hosts.
 #[test]
 fn version_5_is_pinned() {
-    let figures = HostFigure::OF_CORES.into_iter().map(|figure| (figure, 1_000 + figure as u64)).collect();
+    let figures = host_figures(5);
     let sample = HostSample { at: MonoNanos(4_999_000), cores: "0-3,8".into(), figures };
     let batch = Batch { notes: vec![Note::Host(sample)], ..golden_batch() };
     let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -190,10 +192,26 @@ fn version_5_is_pinned() {
     assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
 }
 
+fn host_figures(version: u16) -> BTreeMap<HostFigure, u64> {
+    let known = HostFigure::ALL.into_iter().filter(|figure| figure.wire_version() <= version);
+    known.map(|figure| (figure, 1_000 + figure as u64)).collect()
+}
+
+/// Version 12 adds the age of the process.
+#[test]
+fn version_12_is_pinned() {
+    let sample = HostSample { at: MonoNanos(4_999_000), cores: "0-3,8".into(), figures: host_figures(12) };
+    let batch = Batch { notes: vec![Note::Host(sample)], ..golden_batch() };
+    let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, include_str!("golden_v12.hex").trim());
+    assert_eq!(batch.wire_version(), 12);
+    assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
+}
+
 /// Version 10 adds figures of hosts.
 #[test]
 fn version_10_is_pinned() {
-    let figures = HostFigure::ALL.into_iter().map(|figure| (figure, 1_000 + figure as u64)).collect();
+    let figures = host_figures(10);
     let sample = HostSample { at: MonoNanos(4_999_000), cores: "0-3,8".into(), figures };
     let batch = Batch { notes: vec![Note::Host(sample)], ..golden_batch() };
     let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();

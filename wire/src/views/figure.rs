@@ -143,6 +143,8 @@ pub enum Missing {
         /// The operations as a share of the peak, in percent.
         percent: u64,
     },
+    /// The report covers a part of the run, and the figure is one of the whole run.
+    PartOfRun,
     /// A reason that was read from JSON.
     Stated(String),
 }
@@ -223,6 +225,7 @@ impl fmt::Display for Missing {
                      the peak is wrong"
                 );
             }
+            Self::PartOfRun => "it is a figure of the whole run, and the report covers a part of it",
             Self::Stated(reason) => reason,
         })
     }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::collectives::{AlphaBeta, BucketParameters, BucketStats, GroupStats};
 use super::figure::{Figure, Gap, Missing};
+use super::goodput::Goodput;
 use super::run::{AttributeRanks, Failure, Hang, HostRanks, RankEvent, RunState};
 use super::verdict::{PastFault, Verdict};
 use super::what_if::{LossLedger, WhatIf};
@@ -332,6 +333,9 @@ pub struct Report {
     /// How much of what the devices can compute the samples use.
     #[serde(default)]
     pub flops_utilization: FlopsUtilization,
+    /// What the run used its wall time for, over all its attempts. Reports over a part of a run have none.
+    #[serde(default = "no_goodput")]
+    pub goodput: Figure<Goodput>,
     /// The overlap over ranks and steps: hidden communication / communication.
     pub overlap_ratio: Figure<f64>,
     /// The communication fraction: communication / (compute + communication), summed over ranks and steps.
@@ -391,6 +395,11 @@ pub struct Report {
     pub gaps: Vec<Gap>,
 }
 
+/// For a report that was written before the figure existed.
+fn no_goodput() -> Figure<Goodput> {
+    Missing::PartOfRun.into()
+}
+
 /// The floating-point operations of a run's samples, as a share of what the devices of all ranks could execute.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -448,6 +457,7 @@ impl Report {
             ("MFU", self.flops_utilization.model.reason()),
             ("model FLOP/s", self.flops_utilization.model_flops_per_second.reason()),
             ("HFU", self.flops_utilization.hardware.reason()),
+            ("goodput", self.goodput.reason()),
             ("overlap", self.overlap_ratio.reason()),
             ("communication fraction", self.communication_fraction.reason()),
             ("tail", self.tail_nanos.reason()),

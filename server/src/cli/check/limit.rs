@@ -19,6 +19,7 @@ pub(super) enum Limited {
     Overlap,
     Efficiency,
     Mfu,
+    Goodput,
 }
 
 impl Limited {
@@ -34,6 +35,7 @@ impl Limited {
             Self::Overlap => "overlap",
             Self::Efficiency => "efficiency, implied",
             Self::Mfu => "MFU",
+            Self::Goodput => "goodput",
         }
     }
 
@@ -52,6 +54,10 @@ impl Limited {
             Self::Overlap => &report.overlap_ratio,
             Self::Efficiency => &report.scaling_efficiency.implied,
             Self::Mfu => &report.flops_utilization.model,
+            Self::Goodput => {
+                let goodput = report.goodput.as_result();
+                return goodput.map(|goodput| goodput.ratio).map_err(Missing::clone);
+            }
         };
         value.as_result().copied().map_err(Missing::clone)
     }
@@ -60,13 +66,15 @@ impl Limited {
         match self {
             Self::StepTime | Self::StepTimeP99 | Self::Exposed | Self::Input | Self::Tail => Unit::Nanos,
             Self::Throughput => Unit::PerSecond,
-            Self::CommunicationFraction | Self::Overlap | Self::Efficiency | Self::Mfu => Unit::Ratio,
+            Self::CommunicationFraction | Self::Overlap | Self::Efficiency | Self::Mfu | Self::Goodput => {
+                Unit::Ratio
+            }
         }
     }
 
     /// Returns true if the limit is a maximum, because larger is worse.
     pub(super) fn is_maximum(self) -> bool {
-        !matches!(self, Self::Throughput | Self::Overlap | Self::Efficiency | Self::Mfu)
+        !matches!(self, Self::Throughput | Self::Overlap | Self::Efficiency | Self::Mfu | Self::Goodput)
     }
 }
 

@@ -1,5 +1,7 @@
 //! The figures of a run, and the reasons for missing figures.
 
+use analysis::wording::goodput as wording;
+use wire::views::goodput::Goodput;
 use wire::views::{Figure, Report};
 
 use super::{Body, Section};
@@ -27,6 +29,7 @@ pub(super) fn section(report: &Report) -> Section {
         percent(&used.model).zip(used.basis.as_ref()).map(|(share, basis)| format!("{share} ({basis})")),
     );
     add("HFU", percent(&used.hardware));
+    add("goodput", report.goodput.known().map(goodput));
     add("overlap", percent(&report.overlap_ratio));
     let implied = percent(&report.scaling_efficiency.implied);
     add("efficiency", implied.map(|value| format!("{value} (implied: compute / step, no baseline run)")));
@@ -47,6 +50,16 @@ pub(super) fn section(report: &Report) -> Section {
     let lost: u64 = report.drops.iter().flat_map(|rank| &rank.drops).map(|drop| drop.count).sum();
     add("records lost", (lost > 0).then(|| lost.to_string()));
     Section { title: "Figures", about: Vec::new(), body: Body::Figures(figures), brief: true }
+}
+
+fn goodput(of: &Goodput) -> String {
+    let (ratio, compute) = (units::percent(of.ratio), units::percent(of.compute_ratio));
+    let wall = units::clock(of.wall_nanos as f64 / 1e9);
+    let rest = match wording::badput(of) {
+        none if none.is_empty() => String::new(),
+        badput => format!("; the rest: {badput}"),
+    };
+    format!("{ratio} of {wall} on {} (compute {compute}){rest}", units::ranks(of.ranks))
 }
 
 fn own_overhead(report: &Report) -> Option<String> {

@@ -6,6 +6,7 @@ use std::path::Path;
 use wire::batch::{Drop, DropReason};
 use wire::event::{EventKind, Function};
 use wire::ids::{Bucket, Rank, RunId};
+use wire::views::goodput::{Attempt, Goodput, TimeUse, Uses};
 use wire::views::what_if::{EfficiencyKind, Fix, Loss, LossLedger, Phase, Saving, WhatIf};
 use wire::views::{
     AlphaBeta, BucketParameters, BucketStats, Cause, CollectiveCost, ComputedOn, Culprit, Figure,
@@ -101,6 +102,37 @@ fn what_if() -> WhatIf {
     }
 }
 
+/// Returns the goodput of a run whose job was restarted.
+fn goodput() -> Goodput {
+    let uses = Uses::from([
+        (TimeUse::Compute, 60_000_000_000),
+        (TimeUse::StragglerWait, 12_000_000_000),
+        (TimeUse::OtherInSteps, 3_000_000_000),
+        (TimeUse::Setup, 9_000_000_000),
+        (TimeUse::Checkpoint, 1_500_000_000),
+        (TimeUse::Recovery, 10_500_000_000),
+        (TimeUse::Repeated, 3_000_000_000),
+    ]);
+    let attempt = |number, steps, repeated_steps| Attempt {
+        number,
+        began_unix_millis: 1_795_000_000_000,
+        ranks: 3,
+        steps: Some(steps),
+        repeated_steps,
+        uses: uses.clone(),
+    };
+    Goodput {
+        ratio: 75.0 / 99.0,
+        compute_ratio: 60.0 / 99.0,
+        wall_nanos: 33_000_000_000,
+        ranks: 3,
+        repeated_steps: 40,
+        knows_start: true,
+        attempts: vec![attempt(0, (0, 239), 0), attempt(1, (200, 299), 40)],
+        uses: uses.clone(),
+    }
+}
+
 /// Returns the report of a typical run. Its name has characters with a meaning in Markdown and HTML.
 pub(crate) fn fixed() -> Report {
     let drop = Drop { kind: EventKind::Bucket, reason: DropReason::RingFull, count: 17 };
@@ -125,6 +157,7 @@ pub(crate) fn fixed() -> Report {
                 "140 GFLOP per token, as the job states; peak 989 TFLOP/s per rank, as the job states".into(),
             ),
         },
+        goodput: Figure::Known(goodput()),
         overlap_ratio: Figure::Known(0.312),
         communication_fraction: Figure::Known(0.4),
         tail_nanos: Figure::Known(3e6),

@@ -13,6 +13,7 @@ use wire::stacks::{Stacks, StacksOutcome};
 use wire::workload::{MAX_UNIT_BYTES, Workload};
 
 use super::attributes::with_printable_texts;
+use super::goodput::process_start;
 use super::usage::Sample;
 use super::{RankState, Run, hello_bytes};
 use crate::printable::one_line;
@@ -114,10 +115,15 @@ impl Run {
         let by_launcher = is_another && lives::is_goodbye_by_another(&batch);
         if is_another && !by_launcher {
             // Another process has a new clock and counts its collectives from the start.
-            let RankState { lives, usage, device_errors, .. } = std::mem::take(rank);
+            let RankState { lives, usage, device_errors, lifeline, .. } = std::mem::take(rank);
             let incarnation = Some(batch.incarnation);
-            *rank = RankState { lives, usage, device_errors, incarnation, ..RankState::default() };
+            *rank = RankState { lives, usage, device_errors, lifeline, incarnation, ..RankState::default() };
+            self.begin_attempt(batch.rank);
         }
+        if !by_launcher {
+            self.hear_lifeline(&batch, now);
+        }
+        let rank = self.ranks.speaking(batch.rank.0 as usize);
         rank.last_seen = Some(now);
         let mut samples = Vec::new();
         for note in batch.notes {
@@ -129,6 +135,7 @@ impl Run {
                 Note::Layout(layout) => rank.layouts.add(batch.rank, with_printable_parameters(layout)),
                 // A rank's own end-of-run message takes precedence over its launcher's.
                 Note::Bye(bye) if rank.bye.is_none() => {
+                    rank.lifeline.end(bye.completed);
                     rank.bye = Some(bye.completed);
                     rank.bye_reason = one_line(&bye.reason).into_owned();
                     rank.bye_by_launcher = by_launcher;
@@ -143,11 +150,13 @@ impl Run {
                 Note::Stacks(stacks) => rank.stacks.add(with_printable_frames(stacks)),
                 Note::Workload(workload) => rank.workload = Some(with_printable_unit(workload)),
                 Note::Host(sample) => {
+                    process_start(&sample).into_iter().for_each(|at| rank.lifeline.began(at));
                     Arc::make_mut(&mut rank.host).add(&sample);
                     samples.push(Sample::Host(sample));
                 }
             }
         }
+        let mut repeated = Vec::new();
         let samples_per_step = rank.workload.as_ref().map_or(0, |workload| workload.samples_per_step);
         for mut event in batch.events {
             if let Event::Step(step) = &mut event
@@ -161,9 +170,17 @@ impl Run {
                 Event::Step(step) => rank.last_step = rank.last_step.max(Some(step.step)),
                 Event::Span(_) => {}
             }
+            if rank.lifeline.is_repeated(event.step()) {
+                repeated.push(event);
+                continue;
+            }
+            if let Event::Step(step) = &event {
+                self.attempts.end(step.step);
+            }
             self.incoming.add(batch.rank, &event, now);
         }
         self.rank_bytes = (self.rank_bytes + rank.bytes()).saturating_sub(bytes_before);
+        repeated.iter().for_each(|event| self.repeat(batch.rank, event, now));
         self.add_probes(batch.rank, &batch.probes);
         self.add_samples(batch.rank, samples, now);
         let mut closed = self.incoming.close_ready(now);

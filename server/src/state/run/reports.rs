@@ -8,7 +8,7 @@ use wire::clock::ServerNanos;
 use wire::ids::{Rank, Step};
 use wire::layout::Layout;
 use wire::views::{
-    Gap, GapKind, HostRanks, RankDrops, RankEvent, RankEventKind, Report, RunSummary, WorstVerdict,
+    Gap, GapKind, HostRanks, Missing, RankDrops, RankEvent, RankEventKind, Report, RunSummary, WorstVerdict,
 };
 
 use super::super::budget::RECENT_STEPS;
@@ -105,6 +105,7 @@ impl Run {
             traced: self.traced.clone(),
             notable_share: settings::notable_share(),
             hidden_steps: self.steps.hidden().collect(),
+            goodput: self.goodput(now),
         }
     }
 
@@ -183,7 +184,8 @@ impl Run {
             None => past.saturating_sub(most),
         };
         let steps = analysed.range(from..past).cloned().collect();
-        let facts = RunFacts { hang: None, failure: None, ..self.facts(now) };
+        let goodput = Err(Missing::PartOfRun);
+        let facts = RunFacts { hang: None, failure: None, goodput, ..self.facts(now) };
         ReportWork { facts, gaps: self.gaps(), steps }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use wire::clock::ServerNanos;
-use wire::ids::Rank;
+use wire::ids::{Rank, Step};
 use wire::request::{Requests, TraceRequest};
 use wire::views::captures::TraceComparison;
 
@@ -15,7 +15,12 @@ impl Run {
     pub fn asked(&self, rank: Rank, now: ServerNanos) -> Requests {
         let Some(state) = self.ranks.get(rank.0 as usize) else { return Requests::default() };
         let (burst, stacks) = (state.devices.asked(now), state.stacks.asked(now));
-        let trace = state.trace_asked.filter(|request| request.is_current(now));
+        // The rank counts the steps of its process.
+        let own = |request: TraceRequest| TraceRequest {
+            first: Step(request.first.0.saturating_sub(self.first_step_of_attempt())),
+            ..request
+        };
+        let trace = state.trace_asked.filter(|request| request.is_current(now)).map(own);
         Requests { burst, stacks, trace, ..Requests::default() }
     }
 

@@ -1,0 +1,272 @@
+//! Goodput: what a run used its wall time for, on all ranks and over all attempts (`docs/metrics.md`, "Goodput").
+//!
+//! Each rank has a [`Lifeline`]: the attempts of its processes, and in each the time by use. Within an attempt all times
+//! are differences on the clock of its process. The server's clock only says where attempts begin. So the uses of a rank
+//! sum to the wall time of the run exactly.
+
+mod attempt;
+
+use wire::clock::{MonoNanos, ServerNanos};
+use wire::ids::Step;
+use wire::views::Missing;
+use wire::views::goodput::{self as views, Goodput, TimeUse, Uses};
+
+use crate::step::RankAnalysis;
+use attempt::Attempt;
+
+type Nanos = [u64; TimeUse::COUNT];
+
+/// The attempts of one rank, oldest first.
+#[derive(Clone, Debug, Default)]
+pub struct Lifeline {
+    attempts: Vec<Attempt>,
+}
+
+/// The end of a step on the process's clock, and where its time went.
+#[derive(Clone, Copy, Debug)]
+pub struct Counted<'a> {
+    /// The step.
+    pub step: Step,
+    /// Its begin.
+    pub begin: MonoNanos,
+    /// Its end.
+    pub end: MonoNanos,
+    /// Its parts; `None` if only its length is known.
+    pub parts: Option<&'a RankAnalysis>,
+}
+
+impl Lifeline {
+    /// Begins attempt `number` of the job: another process speaks for the rank. Steps up to `done` were done before.
+    pub fn begin(&mut self, number: u32, done: Option<Step>) {
+        self.attempts.push(Attempt::new(number, done));
+    }
+
+    /// Notes that the newest process was alive at `at` on its clock. The server received this at `received`.
+    pub fn hear(&mut self, at: MonoNanos, received: ServerNanos) {
+        self.newest().into_iter().for_each(|attempt| attempt.hear(at, received));
+    }
+
+    /// Notes that the newest process began at `at` on its clock.
+    pub fn began(&mut self, at: MonoNanos) {
+        self.newest().into_iter().for_each(|attempt| attempt.began(at));
+    }
+
+    /// Notes that the newest process said goodbye.
+    pub fn end(&mut self, completed: bool) {
+        self.newest().into_iter().for_each(|attempt| attempt.completed = Some(completed));
+    }
+
+    /// Returns true if an earlier attempt did this step of the newest process.
+    #[must_use]
+    pub fn is_repeated(&self, step: Step) -> bool {
+        self.attempts.last().is_some_and(|attempt| attempt.is_repeated(step))
+    }
+
+    /// Adds a step that an earlier attempt did already, of the newest process.
+    pub fn repeat(&mut self, step: Step, begin: MonoNanos, end: MonoNanos) {
+        let typical = self.typical_nanos();
+        self.newest().into_iter().for_each(|attempt| attempt.repeat(step, begin, end, typical));
+    }
+
+    /// Adds a step for the first time, of the newest attempt that can have done it. Steps are added in order.
+    pub fn count(&mut self, counted: &Counted<'_>) {
+        let typical = self.typical_nanos();
+        let attempt = self.attempts.iter_mut().rev().find(|attempt| !attempt.is_repeated(counted.step));
+        attempt.into_iter().for_each(|attempt| attempt.count(counted, typical));
+    }
+
+    /// Returns the number of attempts so far.
+    #[must_use]
+    pub fn attempts(&self) -> usize {
+        self.attempts.len()
+    }
+
+    /// Returns true if the newest process has ended a step.
+    #[must_use]
+    pub fn has_steps(&self) -> bool {
+        self.attempts.last().is_some_and(|attempt| attempt.steps.is_some())
+    }
+
+    /// Returns the size of the lifeline, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.attempts.len() * size_of::<Attempt>()
+    }
+
+    fn newest(&mut self) -> Option<&mut Attempt> {
+        self.attempts.last_mut()
+    }
+
+    /// Returns the mean length of ordinary steps so far; 0 before the first.
+    fn typical_nanos(&self) -> u64 {
+        let (nanos, steps) = self.attempts.iter().fold((0, 0), |(nanos, steps), attempt| {
+            (attempt.ordinary.0.saturating_add(nanos), steps + attempt.ordinary.1)
+        });
+        nanos.checked_div(steps).unwrap_or(0)
+    }
+}
+
+/// The state of a run that decides what the time after its last step is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Now {
+    /// The run is over.
+    Over,
+    /// The run goes on, and its last step is recent.
+    Running,
+    /// The run goes on, and at this time its last step is long ago: it hangs, or an attempt has not got to a step yet.
+    Waiting(ServerNanos),
+}
+
+/// Returns the goodput of a run from the lifeline of each rank, `None` for a rank that was never heard from.
+///
+/// # Errors
+/// Returns the reason if no rank has ended a step.
+pub fn goodput(ranks: &[Option<&Lifeline>], now: Now) -> Result<Goodput, Missing> {
+    let attempts = || ranks.iter().flatten().flat_map(|lifeline| &lifeline.attempts);
+    if !attempts().any(|attempt| attempt.steps.is_some()) {
+        return Err(Missing::NoObservedStep);
+    }
+    let begin = attempts().map(Attempt::began_at).min().unwrap_or_default();
+    let mut booked: Vec<Booked> = ranks.iter().map(|lifeline| Booked::of(*lifeline, begin, now)).collect();
+    let newest = booked.iter().map(|rank| rank.until).max().unwrap_or(begin);
+    let end = if let Now::Waiting(at) = now { newest.max(at) } else { newest };
+    let mut uses: Nanos = [0; TimeUse::COUNT];
+    let mut listed: Vec<views::Attempt> = Vec::new();
+    for (rank, lifeline) in booked.iter_mut().zip(ranks) {
+        rank.fill(end, now);
+        for (attempt, nanos) in lifeline.iter().flat_map(|lifeline| &lifeline.attempts).zip(&rank.attempts) {
+            list(&mut listed, attempt, nanos);
+        }
+        for nanos in rank.attempts.iter().chain([&rank.unheard]) {
+            uses.iter_mut().zip(nanos).for_each(|(sum, nanos)| *sum = sum.saturating_add(*nanos));
+        }
+    }
+    listed.sort_by_key(|attempt| attempt.number);
+    let total = sum(&uses).max(1) as f64;
+    let productive = TimeUse::ALL.into_iter().filter(|of| of.is_productive());
+    Ok(Goodput {
+        ratio: productive.map(|of| uses[of as usize] as f64).sum::<f64>() / total,
+        compute_ratio: uses[TimeUse::Compute as usize] as f64 / total,
+        wall_nanos: (end - begin).max(0).unsigned_abs(),
+        ranks: ranks.len() as u32,
+        uses: named(&uses),
+        repeated_steps: listed.iter().map(|attempt| attempt.repeated_steps).sum(),
+        knows_start: attempts().all(|attempt| attempt.knows_start),
+        attempts: listed.split_off(listed.len().saturating_sub(Goodput::MAX_ATTEMPTS)),
+    })
+}
+
+/// Adds the attempt of one rank to the attempts of the job.
+fn list(listed: &mut Vec<views::Attempt>, attempt: &Attempt, nanos: &Nanos) {
+    let began_unix_millis = attempt.began_at().0.max(0).unsigned_abs() / 1_000_000;
+    let at = listed.iter().position(|of| of.number == attempt.number).unwrap_or_else(|| {
+        let uses = Uses::new();
+        let (number, repeated_steps) = (attempt.number, 0);
+        listed.push(views::Attempt {
+            number,
+            began_unix_millis,
+            ranks: 0,
+            steps: None,
+            repeated_steps,
+            uses,
+        });
+        listed.len() - 1
+    });
+    let of = &mut listed[at];
+    of.began_unix_millis = of.began_unix_millis.min(began_unix_millis);
+    of.ranks += 1;
+    of.repeated_steps = of.repeated_steps.max(attempt.repeated);
+    if let Some((first, last)) = attempt.steps {
+        let (known_first, known_last) = of.steps.unwrap_or((first.0, last.0));
+        of.steps = Some((known_first.min(first.0), known_last.max(last.0)));
+    }
+    for (of_use, nanos) in named(nanos) {
+        let sum = of.uses.entry(of_use).or_default();
+        *sum = sum.saturating_add(nanos);
+    }
+}
+
+/// Returns the sum. A hostile batch may hold any time, so it saturates.
+fn sum(nanos: &Nanos) -> u64 {
+    nanos.iter().fold(0, |sum, nanos| sum.saturating_add(*nanos))
+}
+
+fn named(nanos: &Nanos) -> Uses {
+    TimeUse::ALL.into_iter().zip(*nanos).filter(|(_, nanos)| *nanos > 0).collect()
+}
+
+/// The time of one rank by use, up to a time.
+struct Booked {
+    until: ServerNanos,
+    /// By attempt. The recovery before an attempt is part of it.
+    attempts: Vec<Nanos>,
+    /// The time of a rank without attempts.
+    unheard: Nanos,
+    /// What the time after the last attempt's records is, if the run goes on.
+    open: TimeUse,
+}
+
+impl Booked {
+    fn of(lifeline: Option<&Lifeline>, begin: ServerNanos, now: Now) -> Self {
+        let mut booked =
+            Self { until: begin, attempts: Vec::new(), unheard: [0; TimeUse::COUNT], open: TimeUse::Launch };
+        let typical = lifeline.map_or(0, Lifeline::typical_nanos);
+        let attempts = lifeline.map_or(&[][..], |lifeline| &lifeline.attempts);
+        let mut has_steps = false;
+        for (at, attempt) in attempts.iter().enumerate() {
+            booked.attempts.push(attempt.nanos);
+            let before = if at == 0 { TimeUse::Launch } else { TimeUse::Recovery };
+            let began = attempt.began_at().max(booked.until);
+            booked.book(before, (began - booked.until).unsigned_abs());
+            // All further times are differences on one clock.
+            booked.until = began + sum(&attempt.nanos) as i64;
+            let (launch, setup) = attempt.startup_nanos();
+            booked.advance(if at == 0 { TimeUse::Launch } else { TimeUse::Recovery }, launch);
+            booked.advance(if at == 0 { TimeUse::Setup } else { TimeUse::Recovery }, setup);
+            has_steps |= attempt.steps.is_some();
+            let is_last = at + 1 == attempts.len();
+            let rest = attempt.rest_nanos();
+            let is_hang = attempt.completed != Some(true) && attempt::is_hang(rest, typical);
+            let after = match (is_hang, is_last) {
+                (true, _) => TimeUse::Hang,
+                (false, false) => TimeUse::Recovery,
+                (false, true) => TimeUse::Ending,
+            };
+            // Of a process that goes on, the time since its last step is part of its next step.
+            if !is_last || now == Now::Over {
+                booked.advance(after, rest);
+            }
+            booked.open = match attempt.steps {
+                Some(_) => TimeUse::OtherInSteps,
+                None if has_steps || at > 0 => TimeUse::Recovery,
+                None => TimeUse::Setup,
+            };
+        }
+        booked
+    }
+
+    fn book(&mut self, of: TimeUse, nanos: u64) {
+        let of_attempt = self.attempts.last_mut().unwrap_or(&mut self.unheard);
+        of_attempt[of as usize] = of_attempt[of as usize].saturating_add(nanos);
+    }
+
+    fn advance(&mut self, of: TimeUse, nanos: u64) {
+        self.book(of, nanos);
+        self.until = self.until + nanos as i64;
+    }
+
+    /// Books the time until `end`, at which the run ends or at which it is seen.
+    fn fill(&mut self, end: ServerNanos, now: Now) {
+        let nanos = (end - self.until).max(0).unsigned_abs();
+        let of = match now {
+            _ if self.attempts.is_empty() => TimeUse::Launch,
+            Now::Over => TimeUse::Ending,
+            Now::Waiting(_) if self.open == TimeUse::OtherInSteps => TimeUse::Hang,
+            Now::Running | Now::Waiting(_) => self.open,
+        };
+        self.advance(of, nanos);
+    }
+}
+
+#[cfg(test)]
+mod tests;

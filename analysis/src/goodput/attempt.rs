@@ -1,0 +1,203 @@
+//! One attempt of one rank: the life of a process.
+
+use wire::clock::{MonoNanos, ServerNanos};
+use wire::event::SpanKind;
+use wire::ids::Step;
+use wire::live::Part;
+use wire::views::goodput::TimeUse;
+
+use super::{Counted, Nanos};
+use crate::hang;
+use crate::report::WARM_UP_STEPS;
+use crate::step::RankAnalysis;
+
+/// Returns true if a time without a completed step counts as a hang.
+pub(super) fn is_hang(nanos: u64, typical_nanos: u64) -> bool {
+    nanos as f64 / 1e9 >= hang::limit_seconds(typical_nanos as f64 / 1e9)
+}
+
+/// One attempt of one rank. Times are on the clock of its process.
+#[derive(Clone, Debug)]
+pub(super) struct Attempt {
+    /// The number of the attempt at the job.
+    pub(super) number: u32,
+    /// The newest step that was done before.
+    done: Option<Step>,
+    /// The server's clock less that of the process: the smallest difference of any batch, which travelled fastest.
+    offset_nanos: Option<i64>,
+    /// When the process began, or its first batch if that is not known.
+    began: MonoNanos,
+    pub(super) knows_start: bool,
+    /// When it sent its first and its newest batch.
+    heard: (MonoNanos, MonoNanos),
+    pub(super) completed: Option<bool>,
+    /// The first and the last step.
+    pub(super) steps: Option<(Step, Step)>,
+    pub(super) repeated: u64,
+    /// The begin of the first step and the end of the last one.
+    span: Option<(MonoNanos, MonoNanos)>,
+    /// The length and the number of ordinary steps.
+    pub(super) ordinary: (u64, u64),
+    /// The time from the begin of the first step to the end of the last one, by use.
+    pub(super) nanos: Nanos,
+    count: u64,
+}
+
+impl Attempt {
+    pub(super) fn new(number: u32, done: Option<Step>) -> Self {
+        Self {
+            number,
+            done,
+            offset_nanos: None,
+            began: MonoNanos(0),
+            knows_start: false,
+            heard: (MonoNanos(0), MonoNanos(0)),
+            completed: None,
+            steps: None,
+            repeated: 0,
+            span: None,
+            ordinary: (0, 0),
+            nanos: [0; TimeUse::COUNT],
+            count: 0,
+        }
+    }
+
+    pub(super) fn hear(&mut self, at: MonoNanos, received: ServerNanos) {
+        let offset_nanos = received.0.saturating_sub(at.0);
+        match &mut self.offset_nanos {
+            Some(offset) => {
+                *offset = offset_nanos.min(*offset);
+                self.heard.1 = self.heard.1.max(at);
+            }
+            None => {
+                self.offset_nanos = Some(offset_nanos);
+                self.heard = (at, at);
+                self.began = at;
+            }
+        }
+    }
+
+    pub(super) fn began(&mut self, at: MonoNanos) {
+        if at <= self.began {
+            (self.began, self.knows_start) = (at, true);
+        }
+    }
+
+    /// Returns when the process began, on the server's clock.
+    pub(super) fn began_at(&self) -> ServerNanos {
+        ServerNanos(self.began.0.saturating_add(self.offset_nanos.unwrap_or(0)))
+    }
+
+    pub(super) fn is_repeated(&self, step: Step) -> bool {
+        self.done.is_some_and(|done| step <= done)
+    }
+
+    /// Returns the time until the first batch, and from there until the first step.
+    pub(super) fn startup_nanos(&self) -> (u64, u64) {
+        let until = self.span.map_or(self.heard.1, |(begin, _)| begin);
+        let spoke = self.heard.0.min(until);
+        (length(self.began.min(until), spoke), length(spoke, until))
+    }
+
+    /// Returns the time from the last step to the last batch.
+    pub(super) fn rest_nanos(&self) -> u64 {
+        self.span.map_or(0, |(_, end)| length(end, self.heard.1))
+    }
+
+    pub(super) fn repeat(&mut self, step: Step, begin: MonoNanos, end: MonoNanos, typical: u64) {
+        let Some((nanos, _)) = self.advance(step, begin, end, typical) else { return };
+        self.repeated += 1;
+        self.book(TimeUse::Repeated, nanos);
+    }
+
+    pub(super) fn count(&mut self, counted: &Counted<'_>, typical: u64) {
+        let Counted { step, begin, end, parts } = *counted;
+        let is_warm_up = self.count < WARM_UP_STEPS;
+        let Some((nanos, is_whole)) = self.advance(step, begin, end, typical) else { return };
+        // The parts sum to the length of the step if none of it was counted before.
+        let parts = parts.filter(|parts| is_whole && parts.step_nanos == nanos);
+        let pauses = parts.map_or(0, |parts| parts.part(Part::Pause));
+        if is_warm_up {
+            self.book(TimeUse::WarmUp, nanos);
+        } else if is_hang(nanos - pauses, typical) && typical > 0 {
+            self.book(TimeUse::Hang, nanos - pauses - typical);
+            self.book(TimeUse::OtherInSteps, typical);
+            parts.into_iter().for_each(|parts| self.book_pauses(parts));
+        } else {
+            self.ordinary = (self.ordinary.0.saturating_add(nanos - pauses), self.ordinary.1 + 1);
+            match parts {
+                Some(parts) => self.book_parts(parts),
+                None => self.book(TimeUse::OtherInSteps, nanos),
+            }
+        }
+    }
+
+    /// Books the time since the last step, and moves on to the end of `step`. Returns how much of it is new, and whether
+    /// all of it is.
+    fn advance(&mut self, step: Step, begin: MonoNanos, end: MonoNanos, typical: u64) -> Option<(u64, bool)> {
+        let (first, before) = self.span.unwrap_or((begin, begin));
+        let from = begin.max(before);
+        if end < from {
+            return None;
+        }
+        let (first_step, last) = self.steps.unwrap_or((step, step));
+        let missing = step.0.saturating_sub(last.0).saturating_sub(1);
+        self.book_gap(length(before, from), missing, typical);
+        self.span = Some((first, end));
+        self.steps = Some((first_step, last.max(step)));
+        self.count += 1;
+        Some((length(from, end), from == begin))
+    }
+
+    /// Books the time between two steps, of which `missing` steps have no records.
+    fn book_gap(&mut self, nanos: u64, missing: u64, typical: u64) {
+        let of_steps = missing.saturating_mul(typical).min(nanos);
+        let (of, rest) = match (is_hang(nanos - of_steps, typical), missing) {
+            (true, _) => (TimeUse::Hang, nanos - of_steps),
+            // Steps without records are steps, at whatever length.
+            (false, 1..) => (TimeUse::OtherInSteps, nanos - of_steps),
+            (false, 0) => (TimeUse::Between, nanos),
+        };
+        self.book(of, rest);
+        self.book(TimeUse::OtherInSteps, of_steps);
+    }
+
+    fn book_parts(&mut self, of: &RankAnalysis) {
+        use Part::{Backward, ExposedTransfer, ExposedWait, Forward, H2d, Input, Optimizer, Other};
+        for part in [Forward, Backward, Optimizer] {
+            self.book(TimeUse::Compute, of.part(part));
+        }
+        self.book(TimeUse::StragglerWait, of.part(ExposedWait));
+        self.book(TimeUse::ExposedTransfer, of.part(ExposedTransfer));
+        self.book(TimeUse::Input, of.part(Input) + of.part(H2d));
+        self.book(TimeUse::OtherInSteps, of.part(Other));
+        self.book_pauses(of);
+    }
+
+    fn book_pauses(&mut self, of: &RankAnalysis) {
+        let mut rest = of.part(Part::Pause);
+        for (kind, nanos) in SpanKind::PAUSES.into_iter().zip(of.pauses) {
+            let nanos = nanos.min(rest);
+            rest -= nanos;
+            self.book(use_of_pause(kind), nanos);
+        }
+        self.book(TimeUse::OtherInSteps, rest);
+    }
+
+    fn book(&mut self, of: TimeUse, nanos: u64) {
+        self.nanos[of as usize] = self.nanos[of as usize].saturating_add(nanos);
+    }
+}
+
+fn use_of_pause(kind: SpanKind) -> TimeUse {
+    match kind {
+        SpanKind::Checkpoint => TimeUse::Checkpoint,
+        SpanKind::Evaluation => TimeUse::Evaluation,
+        SpanKind::Compilation => TimeUse::WarmUp,
+        _ => TimeUse::OtherInSteps,
+    }
+}
+
+fn length(begin: MonoNanos, end: MonoNanos) -> u64 {
+    (end - begin).max(0).unsigned_abs()
+}

@@ -1,0 +1,208 @@
+//! Tests of goodput with planted times, and of its sum.
+
+use proptest::prelude::*;
+use wire::event::SpanKind;
+use wire::live::Part;
+
+use super::*;
+
+const MS: i64 = 1_000_000;
+const S: i64 = 1_000 * MS;
+
+/// Returns the analysis of a step of `millis` in which everything but the pauses is compute.
+fn computed(millis: i64, pauses: &[(SpanKind, i64)]) -> RankAnalysis {
+    let mut of = RankAnalysis {
+        parts: [0; Part::COUNT],
+        pauses: [0; SpanKind::PAUSES.len()],
+        step_nanos: (millis * MS) as u64,
+        samples: 0,
+        compute_nanos: 0,
+        comm_nanos: 0,
+        hidden_nanos: 0,
+        processor_nanos: [0; SpanKind::PHASES.len()],
+        tail_nanos: None,
+        lateness_nanos: None,
+        caused_wait_nanos: 0.0,
+        clock_free: false,
+    };
+    for &(kind, millis) in pauses {
+        let at = SpanKind::PAUSES.into_iter().position(|pause| pause == kind).expect("a pause");
+        of.pauses[at] = (millis * MS) as u64;
+        of.parts[Part::Pause as usize] += (millis * MS) as u64;
+    }
+    of.parts[Part::Forward as usize] = of.step_nanos - of.parts[Part::Pause as usize];
+    of
+}
+
+/// A rank whose process began at `at`, on a clock that is `OFFSET` behind the server's.
+struct Process<'a> {
+    lifeline: &'a mut Lifeline,
+    at: i64,
+}
+
+const OFFSET: i64 = 7 * S;
+
+impl<'a> Process<'a> {
+    /// Begins attempt `number` at `at`. Its first batch is sent `imports` later.
+    fn start(lifeline: &'a mut Lifeline, number: u32, done: Option<u64>, at: i64, imports: i64) -> Self {
+        lifeline.begin(number, done.map(Step));
+        let mut process = Self { lifeline, at: at + imports };
+        process.hear();
+        process.lifeline.began(MonoNanos(at));
+        process
+    }
+
+    fn hear(&mut self) {
+        // Some batches take longer than others.
+        let travelled = self.at / MS % 3 * MS;
+        self.lifeline.hear(MonoNanos(self.at), ServerNanos(self.at + OFFSET + travelled));
+    }
+
+    fn rest(&mut self, nanos: i64) {
+        self.at += nanos;
+        self.hear();
+    }
+
+    fn step(&mut self, step: u64, millis: i64, pauses: &[(SpanKind, i64)]) {
+        let (step, begin, end) = (Step(step), MonoNanos(self.at), MonoNanos(self.at + millis * MS));
+        self.at = end.0;
+        if self.lifeline.is_repeated(step) {
+            self.lifeline.repeat(step, begin, end);
+        } else {
+            let parts = computed(millis, pauses);
+            self.lifeline.count(&Counted { step, begin, end, parts: Some(&parts) });
+        }
+        self.hear();
+    }
+}
+
+fn millis(goodput: &Goodput, of: TimeUse) -> i64 {
+    goodput.uses.get(&of).map_or(0, |&nanos| nanos as i64 / MS)
+}
+
+/// Returns the lifeline of a rank that is killed after step 99 and starts again at step 80.
+fn killed() -> Lifeline {
+    let mut lifeline = Lifeline::default();
+    let mut first = Process::start(&mut lifeline, 0, None, 0, 2 * S);
+    first.rest(3 * S);
+    for step in 0..100 {
+        match step {
+            50 => first.step(step, 520, &[(SpanKind::Evaluation, 500)]),
+            20 | 80 => first.step(step, 120, &[(SpanKind::Checkpoint, 100)]),
+            _ => first.step(step, 20, &[]),
+        }
+    }
+    first.rest(15 * MS);
+    let down = first.at + 4 * S;
+    let mut second = Process::start(&mut lifeline, 1, Some(99), down, 2 * S);
+    second.rest(S);
+    (80..120).for_each(|step| second.step(step, 20, &[]));
+    second.rest(300 * MS);
+    second.lifeline.end(true);
+    lifeline
+}
+
+#[test]
+fn a_job_that_is_killed_and_repeats_steps_has_every_part_as_planted() {
+    let of = goodput(&[Some(&killed()), Some(&killed())], Now::Over).unwrap();
+    let expected = [
+        (TimeUse::Launch, 2_000),
+        (TimeUse::Setup, 3_000),
+        (TimeUse::WarmUp, 40),
+        (TimeUse::Compute, 98 * 20 + 20 * 20),
+        (TimeUse::Evaluation, 500),
+        (TimeUse::Checkpoint, 200),
+        (TimeUse::Recovery, 15 + 4_000 + 3_000),
+        (TimeUse::Repeated, 400),
+        (TimeUse::Ending, 300),
+        (TimeUse::Hang, 0),
+    ];
+    for (one, of_rank) in expected {
+        assert_eq!(millis(&of, one), 2 * of_rank, "{one:?}: {of:#?}");
+    }
+    assert_eq!(of.total_nanos(), 2 * of.wall_nanos);
+    assert_eq!((of.repeated_steps, of.attempts.len(), of.knows_start), (20, 2, true));
+    let [first, second] = &of.attempts[..] else { panic!("{of:#?}") };
+    assert_eq!((first.steps, first.repeated_steps, first.ranks), (Some((0, 99)), 0, 2));
+    assert_eq!((second.steps, second.repeated_steps), (Some((80, 119)), 20));
+    let of_attempts: u64 = of.attempts.iter().flat_map(|attempt| attempt.uses.values()).sum();
+    assert_eq!(of_attempts, of.total_nanos());
+    let productive = (98 * 20 + 20 * 20) as f64;
+    assert!((of.ratio - productive / (of.wall_nanos as f64 / 1e6)).abs() < 1e-12);
+}
+
+#[test]
+fn a_hang_is_one_in_a_step_between_steps_and_until_the_end() {
+    let mut lifeline = Lifeline::default();
+    let mut process = Process::start(&mut lifeline, 0, None, 0, S);
+    (0..10).for_each(|step| process.step(step, 100, &[]));
+    process.step(10, 12_100, &[]);
+    process.rest(15 * S);
+    process.step(11, 100, &[]);
+    process.step(12, 20_100, &[(SpanKind::Checkpoint, 20_000)]);
+    process.rest(11 * S);
+    let end = ServerNanos(process.at + OFFSET);
+    let of = |now| goodput(&[Some(&lifeline)], now).unwrap();
+    assert_eq!(millis(&of(Now::Running), TimeUse::Hang), 12_000 + 15_000);
+    let over = of(Now::Over);
+    assert_eq!(millis(&over, TimeUse::Hang), 12_000 + 15_000 + 11_000);
+    assert_eq!(millis(&over, TimeUse::Checkpoint), 20_000);
+    assert_eq!(over, of(Now::Waiting(end)), "a hang that goes on");
+}
+
+#[test]
+fn steps_without_records_are_steps_and_a_rank_that_is_never_heard_is_in_the_sum() {
+    let mut lifeline = Lifeline::default();
+    let mut process = Process::start(&mut lifeline, 0, None, 0, 0);
+    (0..5).for_each(|step| process.step(step, 100, &[]));
+    process.at += 900 * MS;
+    process.step(14, 100, &[]);
+    process.at += 30 * MS;
+    process.step(15, 100, &[]);
+    let of = goodput(&[Some(&lifeline), None], Now::Running).unwrap();
+    assert_eq!(millis(&of, TimeUse::OtherInSteps), 900);
+    assert_eq!(millis(&of, TimeUse::Between), 30);
+    assert_eq!(millis(&of, TimeUse::Launch), of.wall_nanos as i64 / MS);
+    assert_eq!(of.total_nanos(), 2 * of.wall_nanos);
+    assert_eq!(goodput(&[None], Now::Running), Err(Missing::NoObservedStep));
+    let before_steps = Lifeline::default();
+    assert_eq!(goodput(&[Some(&before_steps)], Now::Waiting(ServerNanos(0))), Err(Missing::NoObservedStep));
+}
+
+proptest! {
+    /// Whatever a process sends, the uses sum to the wall time of all ranks.
+    #[test]
+    fn the_uses_sum_to_the_wall_time_exactly(
+        ranks in prop::collection::vec(prop::collection::vec(
+            (0..90_i64, 0..20_i64, prop::collection::vec((0..4_u64, -50..30_000_i64, 0..15_000_i64), 0..12), 0..30_i64),
+            0..4,
+        ), 1..4),
+        is_over in any::<bool>(),
+    ) {
+        let mut lifelines = Vec::new();
+        for attempts in &ranks {
+            let (mut lifeline, mut clock, mut done) = (Lifeline::default(), 0_i64, None);
+            for (number, (down, imports, steps, rest)) in attempts.iter().enumerate() {
+                let at = clock + down * S - 20 * S;
+                let mut process = Process::start(&mut lifeline, number as u32, done, at, imports * S);
+                let mut next = done.unwrap_or(0_u64).saturating_sub(3);
+                for &(skipped, gap, millis) in steps {
+                    // Steps may overlap the one before.
+                    process.at += gap * MS;
+                    process.step(next + skipped, millis, &[(SpanKind::Checkpoint, millis / 2)]);
+                    next += skipped + 1;
+                }
+                process.rest(rest * S);
+                clock = process.at;
+                done = done.max(Some(next));
+            }
+            lifelines.push(lifeline);
+        }
+        let lifelines: Vec<_> = lifelines.iter().map(Some).collect();
+        let now = if is_over { Now::Over } else { Now::Waiting(ServerNanos(500 * S)) };
+        if let Ok(of) = goodput(&lifelines, now) {
+            prop_assert_eq!(of.total_nanos(), of.wall_nanos * lifelines.len() as u64);
+            prop_assert!((0.0..=1.0).contains(&of.ratio));
+        }
+    }
+}

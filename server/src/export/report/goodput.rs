@@ -1,0 +1,61 @@
+//! The tables of goodput: what the wall time of all ranks went to, and the attempts at the job.
+
+use analysis::wording::goodput::{attempt, listed};
+use wire::views::Report;
+use wire::views::goodput::{Attempt, Goodput, TimeUse};
+
+use super::tables::{head, section};
+use super::{Cell, Section, Table};
+use units::percent;
+
+/// Returns the table of uses, the productive ones first.
+pub(super) fn uses(report: &Report) -> Option<Section> {
+    let goodput = report.goodput.known()?;
+    let row = |(of, nanos): (TimeUse, u64)| -> Vec<Cell> {
+        let basis = match (of.is_productive(), of.is_inferred()) {
+            (true, _) => "goodput",
+            (false, false) => "recorded",
+            (false, true) => "inferred",
+        };
+        vec![
+            of.title().into(),
+            percent(goodput.share(of)).into(),
+            units::nanos(nanos as f64).into(),
+            basis.into(),
+        ]
+    };
+    let rows = listed(&goodput.uses).into_iter().map(row).collect();
+    let table =
+        Table { head: head(&["", "of the wall time", "over all ranks", "basis"]), rows, ..Table::default() };
+    section("Goodput", about(goodput), false, table)
+}
+
+fn about(goodput: &Goodput) -> Vec<String> {
+    let wall = units::clock(goodput.wall_nanos as f64 / 1e9);
+    let mut about = vec![format!(
+        "What {} did in {wall}. The parts sum to the wall time times the number of ranks.",
+        units::ranks(goodput.ranks)
+    )];
+    if !goodput.knows_start {
+        about.push("When the processes began is not known, so their start is not part of it.".into());
+    }
+    about
+}
+
+/// Returns the table of attempts, if the job was restarted.
+pub(super) fn attempts(report: &Report) -> Option<Section> {
+    let attempts = &report.goodput.known()?.attempts;
+    if attempts.len() < 2 {
+        return None;
+    }
+    let row = |of: &Attempt| -> Vec<Cell> {
+        let time = |one: TimeUse| units::nanos(of.uses.get(&one).copied().unwrap_or(0) as f64).into();
+        let (recovery, repeated) = (time(TimeUse::Recovery), time(TimeUse::Repeated));
+        vec![(of.number + 1).to_string().into(), attempt(of).into(), recovery, repeated]
+    };
+    let rows = attempts.iter().map(row).collect();
+    let table =
+        Table { head: head(&["attempt", "", "recovery before", "repeated"]), rows, ..Table::default() };
+    let about = vec!["Times are over all ranks.".to_owned()];
+    section("Attempts", about, false, table)
+}

@@ -1,0 +1,125 @@
+//! What the run used its time for: the attempts at the job, and each rank's lifeline.
+
+use analysis::goodput::{self, Counted, Now};
+use wire::batch::{Batch, Note};
+use wire::clock::ServerNanos;
+use wire::event::{Event, StepRecord};
+use wire::host::{HostFigure, HostSample};
+use wire::ids::{Rank, Step};
+use wire::views::Missing;
+use wire::views::goodput::Goodput;
+
+use super::Run;
+use crate::state::steps::Done;
+
+/// The attempts at the job.
+#[derive(Default)]
+pub(super) struct Attempts {
+    /// For each attempt, the newest step that any rank had ended before it.
+    done: Vec<Option<Step>>,
+    /// The newest step that any rank has ended.
+    newest: Option<Step>,
+}
+
+impl Attempts {
+    /// Returns the newest step that was done before attempt `number`. The attempt begins with its first rank.
+    fn enter(&mut self, number: usize) -> Option<Step> {
+        while self.done.len() <= number {
+            self.done.push(self.newest);
+        }
+        self.done[number]
+    }
+
+    /// Returns the number of the first step after those that were done before attempt `number`.
+    fn first(&mut self, number: usize) -> u64 {
+        self.enter(number).map_or(0, |done| done.0.saturating_add(1))
+    }
+
+    fn newest_first(&self) -> u64 {
+        self.done.last().copied().flatten().map_or(0, |done| done.0.saturating_add(1))
+    }
+
+    /// Notes that a rank has ended a step.
+    pub(super) fn end(&mut self, step: Step) {
+        self.newest = self.newest.max(Some(step));
+    }
+}
+
+impl Run {
+    /// Numbers the steps of a batch from the newest step that earlier attempts had ended, if the job is unmodified: its
+    /// agent counts from 0 in every process, because the job does not tell it which step it resumes. Returns true if the
+    /// batch is changed.
+    pub fn renumber(&mut self, batch: &mut Batch) -> bool {
+        let hello = batch
+            .notes
+            .iter()
+            .find_map(|note| if let Note::Hello(hello) = note { Some(hello) } else { None });
+        let hello = hello.or_else(|| self.hello());
+        if !hello.is_some_and(|hello| hello.instrumentation.is_unmodified_job()) || batch.events.is_empty() {
+            return false;
+        }
+        let state = self.ranks.speaking(batch.rank.0 as usize);
+        let attempts = state.lifeline.attempts();
+        let is_known = state.incarnation == Some(batch.incarnation);
+        let number = if is_known { attempts.saturating_sub(1) } else { attempts };
+        let first = self.attempts.first(number);
+        batch.events.iter_mut().for_each(|event| event.set_step(Step(event.step().0.saturating_add(first))));
+        first > 0
+    }
+
+    /// Returns the number that the first step of the newest attempt has, if the agents of the job count from 0.
+    #[must_use]
+    pub fn first_step_of_attempt(&self) -> u64 {
+        if self.is_unmodified_job() { self.attempts.newest_first() } else { 0 }
+    }
+
+    /// Notes that another process speaks for a rank. Records of steps that its predecessor did not end are dropped.
+    pub(super) fn begin_attempt(&mut self, rank: Rank) {
+        let lifeline = &mut self.ranks.speaking(rank.0 as usize).lifeline;
+        let number = lifeline.attempts();
+        lifeline.begin(number as u32, self.attempts.enter(number));
+        self.incoming.restart(rank);
+    }
+
+    /// Takes what a batch says about the life of its process.
+    pub(super) fn hear_lifeline(&mut self, batch: &Batch, now: ServerNanos) {
+        self.ranks.speaking(batch.rank.0 as usize).lifeline.hear(batch.anchor.mono, now);
+    }
+
+    /// Adds an event of a step that an earlier attempt did already. It is not analyzed again.
+    pub(super) fn repeat(&mut self, rank: Rank, event: &Event, now: ServerNanos) {
+        if let &Event::Step(StepRecord { step, begin, end, .. }) = event {
+            self.ranks.speaking(rank.0 as usize).lifeline.repeat(step, begin, end);
+            // A run that repeats steps does not hang.
+            self.last_step_at = Some(now);
+        }
+    }
+
+    /// Adds an analyzed step to the lifelines.
+    pub(super) fn count_step(&mut self, done: &Done) {
+        let is_observed = done.analysis.is_observed_in_full();
+        for (rank, records, analysis) in done.ranks() {
+            let StepRecord { step, begin, end, .. } = records.record;
+            let parts = is_observed.then_some(analysis);
+            self.ranks.speaking(rank).lifeline.count(&Counted { step, begin, end, parts });
+        }
+    }
+
+    /// Returns what the run used its wall time for.
+    pub(super) fn goodput(&self, now: ServerNanos) -> Result<Goodput, Missing> {
+        let lifelines: Vec<_> = self.ranks.world().map(|rank| Some(&rank?.lifeline)).collect();
+        let has_begun = lifelines.iter().flatten().all(|lifeline| lifeline.has_steps());
+        let state = match (self.is_over(now), self.hang.is_some() || !has_begun) {
+            (true, _) => Now::Over,
+            (false, true) => Now::Waiting(now),
+            (false, false) => Now::Running,
+        };
+        goodput::goodput(&lifelines, state)
+    }
+}
+
+/// Returns when the process of a sample began, on its clock.
+pub(super) fn process_start(sample: &HostSample) -> Option<wire::clock::MonoNanos> {
+    let age = i64::try_from(sample.get(HostFigure::ProcessAge)?).ok()?;
+    Some(sample.at + -age)
+}

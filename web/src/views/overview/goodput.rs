@@ -1,0 +1,157 @@
+//! What the run used its wall time for: its life as one bar, the uses below it, and the attempts if it was restarted.
+
+use analysis::wording::goodput::{attempt, listed, meaning};
+use leptos::prelude::*;
+use viz::palette::{self, Rgba};
+use wire::live::Part;
+use wire::views::goodput::{Attempt, Goodput as Figures, TimeUse, Uses};
+use wire::views::{Figure, Missing};
+
+use crate::live::Live;
+use crate::terms::Term;
+use crate::widgets::{Bar, Swatch};
+
+/// The panel.
+#[component]
+pub fn Goodput() -> impl IntoView {
+    let live = expect_context::<Live>();
+    let goodput = Memo::new(move |_| Some(live.run.get()?.report.goodput.clone()));
+    let about = move || match goodput.get()? {
+        Figure::Known(of) => Some(format!(
+            " {} of {} on {}",
+            units::percent(of.ratio),
+            units::clock(of.wall_nanos as f64 / 1e9),
+            units::ranks(of.ranks)
+        )),
+        Figure::Missing { .. } => None,
+    };
+    let content = move || {
+        Some(match goodput.get()? {
+            Figure::Known(of) => life(&of),
+            Figure::Missing { missing } => why(&missing),
+        })
+    };
+    view! {
+        <section class="panel" aria-label="Goodput" data-testid="goodput">
+            <div class="panel-head"><h2><Term name="goodput" /><small>{about}</small></h2></div>
+            {content}
+        </section>
+    }
+}
+
+fn why(missing: &Missing) -> AnyView {
+    view! { <p class="quiet">{units::capitalized(&missing.to_string())}"."</p> }.into_any()
+}
+
+fn life(of: &Figures) -> AnyView {
+    let mut reached = 0.0;
+    let rows = listed(&of.uses)
+        .into_iter()
+        .map(|(one, nanos)| {
+            let from = reached;
+            reached += of.share(one);
+            view! { <Row one=one nanos=nanos from=from to=reached /> }
+        })
+        .collect_view();
+    let start = (!of.knows_start).then_some(
+        "When the processes began is not known, so their start is not part of it.",
+    );
+    view! {
+        <div class="scroll-x plain-scroll">
+            <table class="way">
+                <caption class="unseen">"What the wall time of all ranks went to"</caption>
+                <thead>
+                    <tr>
+                        <th scope="col">"Use"</th>
+                        <th scope="col" class="number">"Share"</th>
+                        <th scope="col"><span class="unseen">"Bar"</span></th>
+                        <th scope="col">"Over all ranks"</th>
+                    </tr>
+                </thead>
+                <tbody>{rows}</tbody>
+            </table>
+        </div>
+        {start.map(|text| view! { <p class="quiet">{text}</p> })}
+        {attempts(of)}
+    }
+    .into_any()
+}
+
+#[component]
+fn Row(one: TimeUse, nanos: u64, from: f64, to: f64) -> impl IntoView {
+    let basis = if one.is_inferred() { " (inferred)" } else { "" };
+    view! {
+        <tr data-use=one.name()>
+            <th scope="row"><Swatch colour=colour(one) />{one.title()}</th>
+            <td class="number">{units::percent(to - from)}</td>
+            <td class="bar-cell"><Bar from=from to=to colour=Some(colour(one)) /></td>
+            <td class="help">{units::nanos(nanos as f64)}": "{meaning(one)}{basis}</td>
+        </tr>
+    }
+}
+
+/// The attempts, each as a bar as long as its share of the run.
+fn attempts(of: &Figures) -> Option<impl IntoView + use<>> {
+    if of.attempts.len() < 2 {
+        return None;
+    }
+    let longest = of.attempts.iter().map(length).max().unwrap_or(1).max(1) as f64;
+    let rows = of
+        .attempts
+        .iter()
+        .map(|one| {
+            let bar = view! { <Life uses=one.uses.clone() whole=longest /> };
+            view! {
+                <tr>
+                    <th scope="row">"Attempt "{one.number + 1}</th>
+                    <td class="bar-cell">{bar}</td>
+                    <td class="help">{attempt(one)}</td>
+                </tr>
+            }
+        })
+        .collect_view();
+    Some(view! {
+        <table class="way" data-testid="attempts">
+            <caption class="unseen">"Attempts"</caption>
+            <tbody>{rows}</tbody>
+        </table>
+    })
+}
+
+fn length(of: &Attempt) -> u64 {
+    of.uses.values().sum()
+}
+
+/// The times by use side by side. `whole` is the time of the whole bar, in nanoseconds.
+#[component]
+fn Life(uses: Uses, whole: f64) -> impl IntoView {
+    let mut reached = 0.0;
+    let pieces = listed(&uses)
+        .into_iter()
+        .map(|(one, nanos)| {
+            let (from, width) = (reached, nanos as f64 / whole * 100.0);
+            reached += width;
+            view! {
+                <rect height="100%" x=format!("{from:.2}%") width=format!("{width:.2}%") fill=palette::css(colour(one))>
+                    <title>{one.title()}" "{units::nanos(nanos as f64)}</title>
+                </rect>
+            }
+        })
+        .collect_view();
+    view! { <svg class="track" aria-hidden="true">{pieces}</svg> }
+}
+
+/// Returns the color of a use. Uses of a kind share one: starting, pausing, and time that is lost.
+fn colour(of: TimeUse) -> Rgba {
+    match of {
+        TimeUse::Compute => palette::part(Part::Forward),
+        TimeUse::StragglerWait => palette::part(Part::ExposedWait),
+        TimeUse::ExposedTransfer => palette::part(Part::ExposedTransfer),
+        TimeUse::Input => palette::part(Part::Input),
+        TimeUse::OtherInSteps => palette::part(Part::Other),
+        TimeUse::Launch | TimeUse::Setup | TimeUse::WarmUp => palette::START,
+        TimeUse::Evaluation | TimeUse::Checkpoint => palette::part(Part::Pause),
+        TimeUse::Hang | TimeUse::Recovery | TimeUse::Repeated => palette::ALARM,
+        TimeUse::Ending | TimeUse::Between => palette::IDLE,
+    }
+}
