@@ -58,7 +58,7 @@ pub struct Metrics {
     mfu: GaugeVec,
     hfu: GaugeVec,
     goodput: GaugeVec,
-    badput_seconds: GaugeVec,
+    badput_seconds: CounterVec,
     straggler_cost: GaugeVec,
     clock_bound: RankGauge,
     dropped: CounterVec,
@@ -268,7 +268,7 @@ impl Metrics {
             ),
             badput_seconds: family!(
                 r,
-                GaugeVec,
+                CounterVec,
                 "paceline_badput_seconds_total",
                 "Time of all ranks that is not goodput, by what it went to.",
                 ["run", "kind"]
@@ -474,7 +474,9 @@ impl Metrics {
         set(&self.goodput, report.goodput.known().map(|goodput| goodput.ratio));
         for (of, nanos) in report.goodput.known().into_iter().flat_map(|goodput| &goodput.uses) {
             if !of.is_productive() {
-                self.badput_seconds.with_label_values(&[id, of.name()]).set(seconds(*nanos));
+                let counter = self.badput_seconds.with_label_values(&[id, of.name()]);
+                // A counter does not shrink. What ends a run is recovery once the run is restarted.
+                counter.inc_by((seconds(*nanos) - counter.get()).max(0.0));
             }
         }
         set(&self.own_overhead, report.own_overhead.known().map(|own| own.ratio));
@@ -589,7 +591,7 @@ impl Metrics {
     }
 
     /// Returns the gauges of runs and of culprits, except the state, which remains when the others are removed.
-    fn run_gauges(&self) -> [&GaugeVec; 16] {
+    fn run_gauges(&self) -> [&GaugeVec; 15] {
         [
             &self.overlap,
             &self.efficiency,
@@ -597,7 +599,6 @@ impl Metrics {
             &self.mfu,
             &self.hfu,
             &self.goodput,
-            &self.badput_seconds,
             &self.straggler_cost,
             &self.last_step,
             &self.ranks_reporting,
@@ -623,7 +624,7 @@ impl Metrics {
         self.run_gauges().into_iter().chain(ranks).collect()
     }
 
-    fn counters(&self) -> [&CounterVec; 7] {
+    fn counters(&self) -> [&CounterVec; 8] {
         [
             &self.phase_seconds,
             &self.straggler_wait,
@@ -632,6 +633,7 @@ impl Metrics {
             &self.hidden,
             &self.bucket_bytes,
             &self.dropped,
+            &self.badput_seconds,
         ]
     }
 

@@ -1,11 +1,14 @@
 //! Goodput in words.
 
+use wire::views::ComputedOn;
 use wire::views::goodput::{Attempt, Goodput, TimeUse, Uses};
 
 /// The largest number of uses that the sentence names.
 const MAX_NAMED: usize = 4;
 /// The smallest share that the sentence names.
 const MIN_SHARE: f64 = 0.001;
+/// The shortest time that is written in hours of ranks or GPUs.
+const MIN_HOURS: f64 = 0.1;
 
 /// Returns what the time that is no goodput went to, largest first: `setup 9.1 %, recovery 4.0 %`. Empty if all of it is
 /// goodput.
@@ -32,6 +35,38 @@ pub fn attempt(attempt: &Attempt) -> String {
         0 => format!("{steps}."),
         1 => format!("{steps}, of which 1 was done before."),
         repeated => format!("{steps}, of which {} were done before.", units::count(repeated)),
+    }
+}
+
+/// Returns a time of all ranks together: `12.5 GPU-hours`, or `9.00 s` if it is short.
+#[must_use]
+pub fn time(nanos: u64, computed_on: ComputedOn) -> String {
+    let hours = nanos as f64 / 3.6e12;
+    if hours < MIN_HOURS {
+        return units::nanos(nanos as f64);
+    }
+    format!("{} {}", units::significant(hours), computed_on.hours())
+}
+
+/// Returns what a use is, as a phrase.
+#[must_use]
+pub fn meaning(of: TimeUse) -> &'static str {
+    match of {
+        TimeUse::Compute => "forward, backward and update, with the communication that they hide",
+        TimeUse::StragglerWait => "waiting for a later rank",
+        TimeUse::ExposedTransfer => "transfers that no compute hides",
+        TimeUse::Input => "waiting for input, and copying it to the device",
+        TimeUse::OtherInSteps => "the rest of steps, and steps of which only the length is known",
+        TimeUse::Launch => "until the process reports",
+        TimeUse::Setup => "from there to the first step: communicators, data, reading a checkpoint",
+        TimeUse::WarmUp => "the first two steps, and compilation later",
+        TimeUse::Evaluation => "evaluation between training steps",
+        TimeUse::Checkpoint => "checkpoints, as far as training waits for them",
+        TimeUse::Hang => "no step ended for as long as counts as a hang",
+        TimeUse::Recovery => "from the last step of an attempt to the first step of the next",
+        TimeUse::Repeated => "steps that an earlier attempt had done",
+        TimeUse::Ending => "after the last step",
+        TimeUse::Between => "time between steps that nothing explains",
     }
 }
 

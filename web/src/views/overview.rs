@@ -3,6 +3,7 @@
 mod charts;
 mod culprit;
 mod figures;
+mod goodput;
 mod verdict;
 mod way;
 mod what_if;
@@ -11,6 +12,7 @@ use leptos::prelude::*;
 
 use self::charts::Charts;
 use self::figures::Figures;
+use self::goodput::Goodput;
 use self::verdict::Verdicts;
 use self::way::Way;
 use crate::periods::Compared;
@@ -25,5 +27,6 @@ pub fn Overview() -> impl IntoView {
         <Figures compared=compared />
         <Way compared=compared />
         <WithSteps><Charts /></WithSteps>
+        <Goodput />
     }
 }

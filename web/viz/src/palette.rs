@@ -47,6 +47,12 @@ pub const ALARM: Rgba = rgb(0xb8, 0x24, 0x3a);
 /// differs from the exposed wait for color-blind users too.
 pub const IMBALANCE: Rgba = rgb(0x7a, 0x2f, 0x00);
 
+/// The color of the time in which a job starts.
+pub const START: Rgba = rgb(0x8c, 0x86, 0x2e);
+
+/// The color of the time outside of steps in which nothing is known to happen.
+pub const IDLE: Rgba = rgb(0x7d, 0x84, 0x8f);
+
 /// Colors for lines that each show one run or one rank: Paul Tol's "vibrant" scheme without its gray and one of its reds.
 /// The other red is the last, because it is near the color of the culprit.
 const LINES: [Rgba; 5] = [

@@ -1,6 +1,6 @@
 //! The tables of goodput: what the wall time of all ranks went to, and the attempts at the job.
 
-use analysis::wording::goodput::{attempt, listed};
+use analysis::wording::goodput::{attempt, listed, time};
 use wire::views::Report;
 use wire::views::goodput::{Attempt, Goodput, TimeUse};
 
@@ -20,7 +20,7 @@ pub(super) fn uses(report: &Report) -> Option<Section> {
         vec![
             of.title().into(),
             percent(goodput.share(of)).into(),
-            units::nanos(nanos as f64).into(),
+            time(nanos, report.computed_on).into(),
             basis.into(),
         ]
     };
@@ -49,8 +49,8 @@ pub(super) fn attempts(report: &Report) -> Option<Section> {
         return None;
     }
     let row = |of: &Attempt| -> Vec<Cell> {
-        let time = |one: TimeUse| units::nanos(of.uses.get(&one).copied().unwrap_or(0) as f64).into();
-        let (recovery, repeated) = (time(TimeUse::Recovery), time(TimeUse::Repeated));
+        let spent = |one| time(of.uses.get(&one).copied().unwrap_or(0), report.computed_on).into();
+        let (recovery, repeated) = (spent(TimeUse::Recovery), spent(TimeUse::Repeated));
         vec![(of.number + 1).to_string().into(), attempt(of).into(), recovery, repeated]
     };
     let rows = attempts.iter().map(row).collect();

@@ -280,6 +280,7 @@ fn a_hang_is_the_first_headline_and_a_missing_verdict_has_a_reason() {
         step_time_nanos: Missing::NoObservedStep.into(),
         what_if: Missing::NoObservedStep.into(),
         loss_ledger: Missing::NoObservedStep.into(),
+        goodput: Missing::NoObservedStep.into(),
         verdicts: Vec::new(),
         buckets: Vec::new(),
         clocks: Vec::new(),

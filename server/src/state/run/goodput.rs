@@ -2,7 +2,7 @@
 
 use analysis::goodput::{self, Counted, Now};
 use wire::batch::{Batch, Note};
-use wire::clock::ServerNanos;
+use wire::clock::{MonoNanos, ServerNanos};
 use wire::event::{Event, StepRecord};
 use wire::host::{HostFigure, HostSample};
 use wire::ids::{Rank, Step};
@@ -79,6 +79,8 @@ impl Run {
         let number = lifeline.attempts();
         lifeline.begin(number as u32, self.attempts.enter(number));
         self.incoming.restart(rank);
+        // A job that starts again does not hang, however long it takes to its first step.
+        (self.last_step_at, self.hang, self.hang_asked) = (None, None, None);
     }
 
     /// Takes what a batch says about the life of its process.
@@ -119,7 +121,7 @@ impl Run {
 }
 
 /// Returns when the process of a sample began, on its clock.
-pub(super) fn process_start(sample: &HostSample) -> Option<wire::clock::MonoNanos> {
+pub(super) fn process_start(sample: &HostSample) -> Option<MonoNanos> {
     let age = i64::try_from(sample.get(HostFigure::ProcessAge)?).ok()?;
     Some(sample.at + -age)
 }

@@ -1,11 +1,11 @@
 //! What the run used its wall time for: its life as one bar, the uses below it, and the attempts if it was restarted.
 
-use analysis::wording::goodput::{attempt, listed, meaning};
+use analysis::wording::goodput::{attempt, listed, meaning, time};
 use leptos::prelude::*;
 use viz::palette::{self, Rgba};
 use wire::live::Part;
 use wire::views::goodput::{Attempt, Goodput as Figures, TimeUse, Uses};
-use wire::views::{Figure, Missing};
+use wire::views::{ComputedOn, Figure, Missing};
 
 use crate::live::Live;
 use crate::terms::Term;
@@ -15,8 +15,11 @@ use crate::widgets::{Bar, Swatch};
 #[component]
 pub fn Goodput() -> impl IntoView {
     let live = expect_context::<Live>();
-    let goodput = Memo::new(move |_| Some(live.run.get()?.report.goodput.clone()));
-    let about = move || match goodput.get()? {
+    let goodput = Memo::new(move |_| {
+        let report = &live.run.get()?.report;
+        Some((report.goodput.clone(), report.computed_on))
+    });
+    let about = move || match goodput.get()?.0 {
         Figure::Known(of) => Some(format!(
             " {} of {} on {}",
             units::percent(of.ratio),
@@ -27,8 +30,8 @@ pub fn Goodput() -> impl IntoView {
     };
     let content = move || {
         Some(match goodput.get()? {
-            Figure::Known(of) => life(&of),
-            Figure::Missing { missing } => why(&missing),
+            (Figure::Known(of), computed_on) => life(&of, computed_on),
+            (Figure::Missing { missing }, _) => why(&missing),
         })
     };
     view! {
@@ -43,19 +46,18 @@ fn why(missing: &Missing) -> AnyView {
     view! { <p class="quiet">{units::capitalized(&missing.to_string())}"."</p> }.into_any()
 }
 
-fn life(of: &Figures) -> AnyView {
+fn life(of: &Figures, computed_on: ComputedOn) -> AnyView {
     let mut reached = 0.0;
     let rows = listed(&of.uses)
         .into_iter()
         .map(|(one, nanos)| {
             let from = reached;
             reached += of.share(one);
-            view! { <Row one=one nanos=nanos from=from to=reached /> }
+            view! { <Row one=one time=time(nanos, computed_on) from=from to=reached /> }
         })
         .collect_view();
-    let start = (!of.knows_start).then_some(
-        "When the processes began is not known, so their start is not part of it.",
-    );
+    let start = (!of.knows_start)
+        .then_some("When the processes began is not known, so their start is not part of it.");
     view! {
         <div class="scroll-x plain-scroll">
             <table class="way">
@@ -78,14 +80,14 @@ fn life(of: &Figures) -> AnyView {
 }
 
 #[component]
-fn Row(one: TimeUse, nanos: u64, from: f64, to: f64) -> impl IntoView {
+fn Row(one: TimeUse, time: String, from: f64, to: f64) -> impl IntoView {
     let basis = if one.is_inferred() { " (inferred)" } else { "" };
     view! {
         <tr data-use=one.name()>
             <th scope="row"><Swatch colour=colour(one) />{one.title()}</th>
             <td class="number">{units::percent(to - from)}</td>
             <td class="bar-cell"><Bar from=from to=to colour=Some(colour(one)) /></td>
-            <td class="help">{units::nanos(nanos as f64)}": "{meaning(one)}{basis}</td>
+            <td class="help">{time}": "{meaning(one)}{basis}</td>
         </tr>
     }
 }
