@@ -48,7 +48,7 @@ pub(crate) enum Reason {
     CoresTaken(Taker),
 }
 
-/// What takes processor time from ranks.
+/// What keeps ranks off their processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taker {
     /// A CPU limit of the control group.
@@ -59,6 +59,8 @@ pub(crate) enum Taker {
     Processes,
     /// Other ranks on the same cores.
     Ranks,
+    /// A lack of memory: pages must be reclaimed or read back.
+    Memory,
 }
 
 /// A part of a step in which ranks can spend more time than others.
@@ -170,6 +172,8 @@ pub(crate) enum Evidence {
     WaitedForCore { seconds: f64 },
     /// The seconds per second in which a CPU limit kept a process from running.
     Throttled { seconds: f64 },
+    /// Tasks waited for memory, in seconds per second.
+    ShortOfMemory { seconds: f64 },
     /// Kernel by kernel, the device takes longer than that of another rank.
     SlowerKernels { share: f64, other_rank: u32, burst_seconds: f64 },
     /// The device is idle for a larger share of the time than that of another rank.

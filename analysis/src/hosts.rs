@@ -1,4 +1,4 @@
-//! Host samples as evidence: a rank that loses time because other processes use its cores.
+//! Host samples as evidence: a rank that loses time because other processes use its cores, or because memory is short.
 
 use std::sync::Arc;
 
@@ -10,7 +10,17 @@ use crate::finding::{CoreUse, Evidence, Finding, Reason, Taker};
 use crate::stats;
 use timing::clocks::ClockFit;
 
-const FIGURES: usize = HostFigure::OF_CORES.len();
+/// The figures that are stored: how the cores were used, and how long tasks waited for memory.
+const FIGURES: [HostFigure; 8] = [
+    HostFigure::Interval,
+    HostFigure::Capacity,
+    HostFigure::Ran,
+    HostFigure::Waited,
+    HostFigure::Busy,
+    HostFigure::Stolen,
+    HostFigure::Throttled,
+    HostFigure::MemoryPressure,
+];
 /// The number of spans of one length that are stored before the two oldest are merged into one of twice the length. A
 /// day takes 68 spans, and the last minute has a resolution of a few seconds.
 const SPANS_PER_LEVEL: usize = 4;
@@ -25,7 +35,7 @@ struct Span {
     from: MonoNanos,
     until: MonoNanos,
     /// The figures in seconds, by figure; NaN if a figure is unknown, which makes every sum with it unknown.
-    seconds: [f32; FIGURES],
+    seconds: [f32; FIGURES.len()],
     /// The span merges two to the power of this many samples.
     level: u8,
 }
@@ -34,12 +44,7 @@ impl Span {
     fn new(sample: &HostSample) -> Option<Self> {
         let seconds = |figure| sample.get(figure).map_or(f32::NAN, |nanos| (nanos as f64 / 1e9) as f32);
         let interval = i64::try_from(sample.get(HostFigure::Interval)?).ok()?;
-        Some(Self {
-            from: sample.at + -interval,
-            until: sample.at,
-            seconds: HostFigure::OF_CORES.map(seconds),
-            level: 0,
-        })
+        Some(Self { from: sample.at + -interval, until: sample.at, seconds: FIGURES.map(seconds), level: 0 })
     }
 
     fn joined(&self, next: &Self) -> Self {
@@ -95,7 +100,7 @@ impl HostHistory {
 
     /// Sums the figures over a window on the rank's clock.
     fn within(&self, window: (MonoNanos, MonoNanos)) -> Seconds {
-        let mut sums = [0.0; FIGURES];
+        let mut sums = [0.0; FIGURES.len()];
         for span in &self.spans {
             let share = span.share_within(window);
             if share > 0.0 {
@@ -107,11 +112,12 @@ impl HostHistory {
 }
 
 /// Sums over a window, by figure, in seconds.
-struct Seconds([f64; FIGURES]);
+struct Seconds([f64; FIGURES.len()]);
 
 impl Seconds {
     fn get(&self, figure: HostFigure) -> Option<f64> {
-        self.0.get(figure as usize).copied().filter(|seconds| !seconds.is_nan())
+        let at = FIGURES.into_iter().position(|one| one == figure)?;
+        Some(self.0[at]).filter(|seconds| !seconds.is_nan())
     }
 
     /// Returns one figure as a share of another; `None` if either is unknown.
@@ -157,6 +163,8 @@ struct Shares {
     /// The time that the threads of a process waited for a core, in seconds per second.
     waited: f64,
     throttled: f64,
+    /// The share of the time in which some task waited for memory.
+    short_of_memory: f64,
 }
 
 impl Shares {
@@ -184,6 +192,8 @@ impl Shares {
             waited: seconds.share(HostFigure::Waited, HostFigure::Interval)?,
             // Without a CPU limit there is no counter.
             throttled: seconds.share(HostFigure::Throttled, HostFigure::Interval).unwrap_or(0.0),
+            // Not every kernel counts pressure.
+            short_of_memory: seconds.share(HostFigure::MemoryPressure, HostFigure::Interval).unwrap_or(0.0),
         })
     }
 
@@ -197,6 +207,7 @@ impl Shares {
             stolen: mean(|rank| rank.stolen)?,
             waited: mean(|rank| rank.waited)?,
             throttled: mean(|rank| rank.throttled)?,
+            short_of_memory: mean(|rank| rank.short_of_memory)?,
         })
     }
 
@@ -209,6 +220,7 @@ impl Shares {
         let takers = [
             (at_least(self.throttled, least), Taker::Limit),
             (at_least(self.stolen, least), Taker::Hypervisor),
+            (at_least(self.short_of_memory, least), Taker::Memory),
             (of_processes(self.others), Taker::Processes),
             (of_processes(self.peers), Taker::Ranks),
         ];
@@ -218,11 +230,13 @@ impl Shares {
 
     /// Returns evidence of who used the cores, which are named if they are those of one rank.
     fn evidence(&self, cores: Option<String>) -> Vec<Evidence> {
-        let Self { own, peers, others, stolen, waited, throttled } = *self;
+        let Self { own, peers, others, stolen, waited, throttled, short_of_memory } = *self;
         let used = Evidence::CoreUse(CoreUse { cores, own, peers, others, stolen });
         let waited = (waited >= MIN_SHARE).then_some(Evidence::WaitedForCore { seconds: waited });
         let throttled = (throttled >= MIN_SHARE).then_some(Evidence::Throttled { seconds: throttled });
-        [Some(used), waited, throttled].into_iter().flatten().collect()
+        let memory =
+            (short_of_memory >= MIN_SHARE).then_some(Evidence::ShortOfMemory { seconds: short_of_memory });
+        [Some(used), waited, throttled, memory].into_iter().flatten().collect()
     }
 }
 

@@ -1,6 +1,12 @@
 //! The duration of a training (`docs/metrics.md`, "One run"): days = 6 P D / (N peak MFU) / 86,400, ideal and with the
 //! efficiency of a scaling model.
 
+pub mod checkpoints;
+pub mod memory;
+
+/// The tokens per parameter with which a given compute trains the best model (Hoffmann et al., 2022, "Chinchilla").
+pub const TOKENS_PER_PARAMETER: f64 = 20.0;
+
 /// A training to plan.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Training {
@@ -55,6 +61,14 @@ pub fn usual_efficiency(ranks: u32) -> f64 {
     1.0 / (1.0 + 0.04 * f64::from(ranks).sqrt())
 }
 
+/// Returns the share of a step in which the stages of a pipeline are idle, the *bubble*: (S - 1) / (M + S - 1) for S stages
+/// and M micro-batches (Huang et al., 2019, GPipe).
+#[must_use]
+pub fn bubble(stages: u32, micro_batches: u32) -> f64 {
+    let filling = f64::from(stages) - 1.0;
+    filling / (f64::from(micro_batches) + filling)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,6 +80,7 @@ mod tests {
             .map(|ranks| format!("{:.2}", training.on(ranks, usual_efficiency(ranks)).days))
             .to_vec();
         assert_eq!(days, ["169.10", "25.07", "7.79", "2.71"]);
+        assert_eq!([bubble(1, 4), bubble(4, 12)], [0.0, 0.2]);
         let planned = training.on(64, 0.5);
         assert_eq!(planned.speed_up, 32.0);
         assert_eq!(planned.days, 2.0 * planned.ideal_days);

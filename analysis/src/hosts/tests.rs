@@ -40,7 +40,7 @@ fn unexplained(cause: Cause) -> Verdict {
     wording::verdict(against_rank_1(cause))
 }
 
-use HostFigure::{Busy, Ran, Stolen, Throttled, Waited};
+use HostFigure::{Busy, MemoryPressure, Ran, Stolen, Throttled, Waited};
 
 const QUIET: [(HostFigure, u64); 4] = [(Ran, 900), (Busy, 910), (Stolen, 0), (Waited, 10)];
 
@@ -107,6 +107,18 @@ fn a_cpu_limit_is_named() {
     let found = explained(Cause::Host, &[None, rank(8, "1", &limited)]);
     assert!(found.sentence.contains("loses time to its CPU limit (cgroup)"), "{}", found.sentence);
     assert_eq!(found.evidence[1], "its CPU limit (cgroup) kept a process from running for 0.45 s per second");
+}
+
+#[test]
+fn a_lack_of_memory_is_named() {
+    let short = [(Ran, 400), (Busy, 420), (Stolen, 0), (Waited, 20), (MemoryPressure, 480)];
+    let found = explained(Cause::Host, &[rank(7, "0", &QUIET), rank(8, "1", &short)]);
+    assert!(found.sentence.contains("loses time to a lack of memory"), "{}", found.sentence);
+    let says = "tasks waited for memory to be reclaimed or read back for 480 ms per second (pressure, PSI)";
+    assert!(found.evidence.iter().any(|one| one == says), "{:?}", found.evidence);
+    let little = [(Ran, 400), (Busy, 420), (Stolen, 0), (Waited, 20), (MemoryPressure, 20)];
+    let found = explained(Cause::Host, &[None, rank(8, "1", &little)]);
+    assert!(found.sentence.contains("loses time on its host"), "{}", found.sentence);
 }
 
 #[test]

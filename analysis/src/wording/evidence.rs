@@ -95,6 +95,10 @@ impl Who<'_> {
             Evidence::Throttled { seconds } => format!(
                 "{its} CPU limit (cgroup) kept a process from running for {seconds:.2} s per second"
             ),
+            Evidence::ShortOfMemory { seconds } => format!(
+                "tasks waited for memory to be reclaimed or read back for {} per second (pressure, PSI)",
+                units::nanos(seconds * 1e9)
+            ),
             Evidence::SlowerKernels { share, other_rank, burst_seconds } => format!(
                 "kernel by kernel, {its} device takes {} longer than that of rank {other_rank} (burst of \
                  {burst_seconds:.1} s)",

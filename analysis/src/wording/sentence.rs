@@ -142,13 +142,14 @@ fn name(taker: Taker, its: &str) -> String {
         Taker::Hypervisor => "the hypervisor (steal)".into(),
         Taker::Processes => format!("other processes on {its} cores"),
         Taker::Ranks => format!("other ranks on {its} cores"),
+        Taker::Memory => "a lack of memory".into(),
     }
 }
 
 /// Returns the verb that agrees with [`name`].
 fn keeps(taker: Taker) -> &'static str {
     match taker {
-        Taker::Limit | Taker::Hypervisor => "keeps",
+        Taker::Limit | Taker::Hypervisor | Taker::Memory => "keeps",
         Taker::Processes | Taker::Ranks => "keep",
     }
 }

@@ -1,6 +1,8 @@
-//! `paceline plan`, which estimates the days of a training.
+//! `paceline plan`, which estimates the days of a training, the memory that it needs and what failures cost it.
 
-use analysis::plan::{Planned, Training, usual_efficiency};
+use analysis::plan::checkpoints::Failures;
+use analysis::plan::memory::{Kept, Shape, Sharding};
+use analysis::plan::{Planned, TOKENS_PER_PARAMETER, Training, bubble, usual_efficiency};
 use analysis::scaling::Model;
 use analysis::step::StepAnalysis;
 use clap::Args;
@@ -12,22 +14,26 @@ use crate::store::directory::Layout;
 /// The arguments of `paceline plan`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "days = 6 x params x tokens / (ranks x peak x MFU) / 86,400 s, divided by the scaling efficiency.\n\
-    Example: paceline plan --params 7e9 --tokens 1e12 --peak 1e15 --mfu 0.4 --ranks 8,64,256,1024"
+    after_help = "days = 6 x params x tokens / (ranks x peak x MFU) / 86,400 s, divided by the scaling efficiency, by the share \
+    of the time that a pipeline works, and by the share that failures leave.\n\
+    Example: paceline plan --params 7e9 --tokens 1e12 --peak 1e15 --mfu 0.4 --ranks 8,64,256,1024\n\
+    With memory: --memory 80e9 --layers 32 --hidden 4096 --heads 32 --sequence 4096 --micro-batch 1\n\
+    With failures: --failure-hours 50000 --checkpoint 30 --restart 300\n\
+    docs/metrics.md has the formulas and their sources."
 )]
 pub(super) struct PlanArguments {
     /// Number of parameters of the model
     #[arg(long, value_name = "P", value_parser = positive)]
     params: f64,
-    /// Number of tokens to train on
+    /// Number of tokens to train on [default: 20 per parameter]
     #[arg(long, value_name = "D", value_parser = positive)]
-    tokens: f64,
+    tokens: Option<f64>,
     /// Peak performance of one device, in FLOP/s
     #[arg(long, value_name = "FLOPS", value_parser = positive)]
     peak: f64,
-    /// Model FLOP utilization (MFU) of one device, above 0 and at most 1
+    /// Model FLOPs utilization (MFU) of one device, above 0 and at most 1 [default: that of --run]
     #[arg(long, value_parser = share)]
-    mfu: f64,
+    mfu: Option<f64>,
     /// World sizes to estimate for
     #[arg(long, value_delimiter = ',', required = true, value_name = "N,...",
         value_parser = clap::value_parser!(u32).range(1..))]
@@ -36,10 +42,69 @@ pub(super) struct PlanArguments {
     #[arg(long, value_name = "RUN")]
     run: Option<String>,
     #[command(flatten)]
+    memory: MemoryArguments,
+    #[command(flatten)]
+    failures: FailureArguments,
+    /// Stages of a pipeline, which split the layers
+    #[arg(long, value_name = "S", requires = "micro_batches", value_parser = clap::value_parser!(u32).range(1..))]
+    stages: Option<u32>,
+    /// Micro-batches of a step that go through the pipeline
+    #[arg(long, value_name = "M", requires = "stages", value_parser = clap::value_parser!(u32).range(1..))]
+    micro_batches: Option<u32>,
+    #[command(flatten)]
     data: DataArgument,
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Memory")]
+struct MemoryArguments {
+    /// Memory of one device, in bytes
+    #[arg(long, value_name = "BYTES", value_parser = positive)]
+    memory: Option<f64>,
+    /// Layers of the transformer; with the four arguments below, its activations are counted
+    #[arg(long, value_name = "L", requires_all = ["hidden", "heads", "sequence", "micro_batch"], value_parser = positive)]
+    layers: Option<f64>,
+    /// Width of the model
+    #[arg(long, value_name = "H", requires = "layers", value_parser = positive)]
+    hidden: Option<f64>,
+    /// Attention heads
+    #[arg(long, value_name = "A", requires = "layers", value_parser = positive)]
+    heads: Option<f64>,
+    /// Tokens of a sequence
+    #[arg(long, value_name = "TOKENS", requires = "layers", value_parser = positive)]
+    sequence: Option<f64>,
+    /// Sequences of a micro-batch on one rank
+    #[arg(long, value_name = "B", requires = "layers", value_parser = positive)]
+    micro_batch: Option<f64>,
+}
+
+impl MemoryArguments {
+    fn shape(&self) -> Option<Shape> {
+        Some(Shape {
+            layers: self.layers?,
+            hidden: self.hidden?,
+            heads: self.heads?,
+            sequence: self.sequence?,
+            micro_batch: self.micro_batch?,
+        })
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Failures")]
+struct FailureArguments {
+    /// Mean time between failures of one device, in hours
+    #[arg(long, value_name = "HOURS", requires_all = ["checkpoint", "restart"], value_parser = positive)]
+    failure_hours: Option<f64>,
+    /// Time that training waits for a checkpoint, in seconds
+    #[arg(long, value_name = "SECONDS", requires = "failure_hours", value_parser = positive)]
+    checkpoint: Option<f64>,
+    /// Time from a failure to the next step, in seconds
+    #[arg(long, value_name = "SECONDS", requires = "failure_hours", value_parser = positive)]
+    restart: Option<f64>,
 }
 
 fn positive(text: &str) -> Result<f64, String> {
@@ -52,28 +117,72 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 pub(super) fn run(arguments: &PlanArguments) -> anyhow::Result<()> {
+    let source = source(arguments)?;
     let training = Training {
         parameters: arguments.params,
-        tokens: arguments.tokens,
+        tokens: arguments.tokens.unwrap_or(TOKENS_PER_PARAMETER * arguments.params),
         peak: arguments.peak,
-        mfu: arguments.mfu,
+        mfu: arguments.mfu.or(source.mfu).ok_or_else(|| no_mfu(arguments))?,
     };
-    let (efficiency, source) = efficiency(arguments)?;
-    let planned: Vec<Planned> =
-        arguments.ranks.iter().map(|&ranks| training.on(ranks, efficiency(ranks))).collect();
+    let rows: Vec<Row> =
+        arguments.ranks.iter().map(|&ranks| Row::new(arguments, &training, ranks, &source)).collect();
     if arguments.json {
-        return print(&format!("{}\n", serde_json::to_string_pretty(&json(&planned, &source))?));
+        return print(&format!("{}\n", serde_json::to_string_pretty(&json(&training, &rows, &source))?));
     }
-    print(&table(&planned, &source))
+    print(&(table(arguments, &training, &rows, &source) + &memory(arguments, &rows)))
 }
 
-type Efficiency = Box<dyn Fn(u32) -> f64>;
+fn no_mfu(arguments: &PlanArguments) -> anyhow::Error {
+    match &arguments.run {
+        None => {
+            anyhow::anyhow!("the MFU is not known: give --mfu, such as 0.4, or --run with a run that has one")
+        }
+        Some(run) => anyhow::anyhow!(
+            "run {run} has no MFU (`paceline report {run}` says why): give --mfu, such as 0.4"
+        ),
+    }
+}
 
-/// Returns a function from world size to efficiency, and the source of the efficiency as a phrase.
-fn efficiency(arguments: &PlanArguments) -> anyhow::Result<(Efficiency, String)> {
+/// The plan for one world size.
+struct Row {
+    planned: Planned,
+    /// The days with the pipeline's bubble and with failures.
+    days: f64,
+    /// The seconds between checkpoints, and the share of the time that failures and checkpoints take.
+    failures: Option<(f64, f64)>,
+}
+
+impl Row {
+    fn new(arguments: &PlanArguments, training: &Training, ranks: u32, source: &Source) -> Self {
+        let planned = training.on(ranks, (source.efficiency)(ranks));
+        let FailureArguments { failure_hours, checkpoint, restart } = arguments.failures;
+        let failures = failure_hours.zip(checkpoint).zip(restart).map(|((hours, checkpoint), restart)| {
+            let failures = Failures::on(ranks, hours * 3_600.0, checkpoint);
+            (failures.interval(), failures.lost(restart))
+        });
+        let works = 1.0 - idle(arguments).unwrap_or(0.0);
+        let remains = 1.0 - failures.map_or(0.0, |(_, lost)| lost);
+        Self { planned, days: planned.days / works / remains, failures }
+    }
+}
+
+/// Returns the share of the step in which the stages of the pipeline are idle.
+fn idle(arguments: &PlanArguments) -> Option<f64> {
+    Some(bubble(arguments.stages?, arguments.micro_batches?))
+}
+
+/// Where the efficiency, and perhaps the MFU, are from.
+struct Source {
+    efficiency: Box<dyn Fn(u32) -> f64>,
+    /// The source of the efficiency, as a phrase.
+    phrase: String,
+    mfu: Option<f64>,
+}
+
+fn source(arguments: &PlanArguments) -> anyhow::Result<Source> {
     let Some(name) = &arguments.run else {
-        let source = "1 / (1 + 0.04 sqrt(ranks)), assumed; --run RUN uses the model of a run";
-        return Ok((Box::new(usual_efficiency), source.into()));
+        let phrase = "1 / (1 + 0.04 sqrt(ranks)), assumed; --run RUN uses the model of a run".into();
+        return Ok(Source { efficiency: Box::new(usual_efficiency), phrase, mfu: None });
     };
     let run = runs::find(&Layout::new(arguments.data.path()), name)?;
     let report = run.report(usize::MAX, ServerClock::start().now());
@@ -81,37 +190,108 @@ fn efficiency(arguments: &PlanArguments) -> anyhow::Result<(Efficiency, String)>
     let steps: Vec<&StepAnalysis> = steps.iter().map(AsRef::as_ref).collect();
     let model = Model::from_report(&report, &steps)
         .map_err(|reason| anyhow::anyhow!("run {} has no scaling model: {reason}", report.run))?;
-    let source = format!(
+    let phrase = format!(
         "model of run {} on {} ranks (its step is {:+.1} % off the measured step)",
         report.run,
         report.ranks,
         model.error() * 100.0
     );
-    Ok((Box::new(move |ranks| model.efficiency(ranks)), source))
+    // The MFU of the run includes the losses at its own world size, which the efficiency counts.
+    let alone = model.efficiency(report.ranks);
+    let mfu = report.flops_utilization.model.value().map(|mfu| (mfu / alone).min(1.0));
+    Ok(Source { efficiency: Box::new(move |ranks| model.efficiency(ranks)), phrase, mfu })
 }
 
-fn table(planned: &[Planned], source: &str) -> String {
+fn table(arguments: &PlanArguments, training: &Training, rows: &[Row], source: &Source) -> String {
     let mut out =
-        format!("{:>8}{:>14}{:>12}{:>14}{:>12}\n", "ranks", "ideal days", "efficiency", "days", "speed-up");
-    for row in planned {
+        format!("{:>8}{:>14}{:>12}{:>14}{:>12}", "ranks", "ideal days", "efficiency", "days", "speed-up");
+    let has_failures = rows.iter().any(|row| row.failures.is_some());
+    out += if has_failures { "    checkpoint every    lost to failures\n" } else { "\n" };
+    for Row { planned, days, failures } in rows {
         out += &format!(
-            "{:>8}{:>14.2}{:>10.1} %{:>14.2}{:>12.1}\n",
-            row.ranks,
-            row.ideal_days,
-            row.efficiency * 100.0,
-            row.days,
-            row.speed_up
+            "{:>8}{:>14.2}{:>10.1} %{:>14.2}{:>12.1}",
+            planned.ranks,
+            planned.ideal_days,
+            planned.efficiency * 100.0,
+            days,
+            planned.speed_up
+        );
+        if let Some((interval, lost)) = failures {
+            out += &format!("{:>20}{:>18.1} %", units::clock(*interval), lost * 100.0);
+        }
+        out.push('\n');
+    }
+    let per_parameter = training.tokens / training.parameters;
+    let mut about = vec![
+        format!("Scaling efficiency: {}.", source.phrase),
+        format!(
+            "Tokens: {:.1} per parameter; compute-optimal is about {TOKENS_PER_PARAMETER} (Hoffmann et al., 2022).",
+            per_parameter
+        ),
+    ];
+    if arguments.mfu.is_none() {
+        about.push(format!("MFU: {:.1} %, of the run without its loss to scaling.", training.mfu * 100.0));
+    }
+    if let Some(idle) = idle(arguments) {
+        about.push(format!(
+            "Pipeline: its stages are idle for {:.1} % of the step, (S - 1) / (M + S - 1); `days` includes it.",
+            idle * 100.0
+        ));
+    }
+    if has_failures {
+        about.push(
+            "Checkpoints: the interval that loses the least (Daly, 2006); `days` includes what is lost."
+                .into(),
         );
     }
-    out + &format!("\nScaling efficiency: {source}.\n")
+    out + "\n" + &about.join("\n") + "\n"
 }
 
-fn json(planned: &[Planned], source: &str) -> serde_json::Value {
-    let row = |row: &Planned| {
+/// Returns the table of the memory per device, if its size is given.
+fn memory(arguments: &PlanArguments, rows: &[Row]) -> String {
+    let Some(memory) = arguments.memory.memory else { return String::new() };
+    let shape = arguments.memory.shape();
+    let stages = f64::from(arguments.stages.unwrap_or(1));
+    let gigabytes = |bytes: f64| format!("{:.1} GB", bytes / 1e9);
+    let mut out = format!("\nMemory of one device, of {}:\n", gigabytes(memory));
+    out += &format!("{:>8}  {:<14}{:>12}", "ranks", "states", "");
+    for kept in shape.iter().flat_map(|_| Kept::ALL) {
+        out += &format!("{:>26}", kept.name());
+    }
+    out.push('\n');
+    for Row { planned, .. } in rows {
+        let replicas = (planned.ranks / arguments.stages.unwrap_or(1)).max(1);
+        for sharding in Sharding::ALL {
+            let states = sharding.state_bytes(arguments.params / stages, replicas);
+            out += &format!("{:>8}  {:<14}{:>12}", planned.ranks, sharding.name(), gigabytes(states));
+            let Some(shape) = &shape else {
+                out += if states <= memory { "  fits\n" } else { "  does not fit\n" };
+                continue;
+            };
+            for kept in Kept::ALL {
+                // With one micro-batch per stage in flight, a stage of S keeps S of them, of a layer in S.
+                let all = states + kept.bytes(shape);
+                let fits = if all <= memory { "fits" } else { "too large" };
+                out += &format!("{:>26}", format!("{} {fits}", gigabytes(all)));
+            }
+            out.push('\n');
+        }
+    }
+    out + "\nStates: 16 bytes per parameter, as of Adam in mixed precision (Rajbhandari et al., 2020). Activations of a \
+           transformer in 16 bits (Korthikanti et al., 2022). Buffers of communication and fragments are not counted.\n"
+}
+
+fn json(training: &Training, rows: &[Row], source: &Source) -> serde_json::Value {
+    let row = |Row { planned, days, failures }: &Row| {
         serde_json::json!({
-            "ranks": row.ranks, "ideal_days": row.ideal_days, "efficiency": row.efficiency, "days": row.days,
-            "speed_up": row.speed_up,
+            "ranks": planned.ranks, "ideal_days": planned.ideal_days, "efficiency": planned.efficiency, "days": days,
+            "speed_up": planned.speed_up,
+            "checkpoint_every_seconds": failures.map(|(interval, _)| interval),
+            "lost_to_failures": failures.map(|(_, lost)| lost),
         })
     };
-    serde_json::json!({ "efficiency_from": source, "plan": planned.iter().map(row).collect::<Vec<_>>() })
+    serde_json::json!({
+        "efficiency_from": source.phrase, "mfu": training.mfu, "tokens": training.tokens,
+        "plan": rows.iter().map(row).collect::<Vec<_>>(),
+    })
 }
