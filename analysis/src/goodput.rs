@@ -6,6 +6,8 @@
 
 mod attempt;
 
+use std::collections::BTreeMap;
+
 use wire::clock::{MonoNanos, ServerNanos};
 use wire::ids::Step;
 use wire::views::Missing;
@@ -15,6 +17,10 @@ use crate::step::RankAnalysis;
 use attempt::Attempt;
 
 type Nanos = [u64; TimeUse::COUNT];
+/// The server's clock less each named clock, in nanoseconds. Processes on one host share a clock, and so do attempts. The
+/// batches of a single attempt may all arrive late, because its processes wait until their predecessors are known to have
+/// ended.
+type Offsets<'a> = BTreeMap<&'a str, i64>;
 
 /// The attempts of one rank, oldest first.
 #[derive(Clone, Debug, Default)]
@@ -44,6 +50,17 @@ impl Lifeline {
     /// Notes that the newest process was alive at `at` on its clock. The server received this at `received`.
     pub fn hear(&mut self, at: MonoNanos, received: ServerNanos) {
         self.newest().into_iter().for_each(|attempt| attempt.hear(at, received));
+    }
+
+    /// Notes the name of the newest process's clock.
+    pub fn on_clock(&mut self, name: &str) {
+        self.newest().into_iter().for_each(|attempt| name.clone_into(&mut attempt.clock));
+    }
+
+    /// Notes that the newest process counts its steps from the first one after those that were done before, whether it is
+    /// recorded or not.
+    pub fn counts_from_its_start(&mut self) {
+        self.newest().into_iter().for_each(|attempt| attempt.counts_from_its_start = true);
     }
 
     /// Notes that the newest process began at `at` on its clock.
@@ -90,7 +107,7 @@ impl Lifeline {
     /// Returns the size of the lifeline, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.attempts.len() * size_of::<Attempt>()
+        self.attempts.iter().map(|attempt| size_of::<Attempt>() + attempt.clock.len()).sum()
     }
 
     fn newest(&mut self) -> Option<&mut Attempt> {
@@ -126,8 +143,10 @@ pub fn goodput(ranks: &[Option<&Lifeline>], now: Now) -> Result<Goodput, Missing
     if !attempts().any(|attempt| attempt.steps.is_some()) {
         return Err(Missing::NoObservedStep);
     }
-    let begin = attempts().map(Attempt::began_at).min().unwrap_or_default();
-    let mut booked: Vec<Booked> = ranks.iter().map(|lifeline| Booked::of(*lifeline, begin, now)).collect();
+    let offsets = offsets(attempts());
+    let begin = attempts().map(|attempt| attempt.began_at(&offsets)).min().unwrap_or_default();
+    let mut booked: Vec<Booked> =
+        ranks.iter().map(|lifeline| Booked::of(*lifeline, &offsets, begin, now)).collect();
     let newest = booked.iter().map(|rank| rank.until).max().unwrap_or(begin);
     let end = if let Now::Waiting(at) = now { newest.max(at) } else { newest };
     let mut uses: Nanos = [0; TimeUse::COUNT];
@@ -135,7 +154,7 @@ pub fn goodput(ranks: &[Option<&Lifeline>], now: Now) -> Result<Goodput, Missing
     for (rank, lifeline) in booked.iter_mut().zip(ranks) {
         rank.fill(end, now);
         for (attempt, nanos) in lifeline.iter().flat_map(|lifeline| &lifeline.attempts).zip(&rank.attempts) {
-            list(&mut listed, attempt, nanos);
+            list(&mut listed, attempt, attempt.began_at(&offsets), nanos);
         }
         for nanos in rank.attempts.iter().chain([&rank.unheard]) {
             uses.iter_mut().zip(nanos).for_each(|(sum, nanos)| *sum = sum.saturating_add(*nanos));
@@ -156,9 +175,19 @@ pub fn goodput(ranks: &[Option<&Lifeline>], now: Now) -> Result<Goodput, Missing
     })
 }
 
+fn offsets<'a>(attempts: impl Iterator<Item = &'a Attempt>) -> Offsets<'a> {
+    let mut offsets = Offsets::new();
+    for attempt in attempts.filter(|attempt| !attempt.clock.is_empty()) {
+        if let Some(nanos) = attempt.offset_nanos {
+            offsets.entry(&*attempt.clock).and_modify(|known| *known = nanos.min(*known)).or_insert(nanos);
+        }
+    }
+    offsets
+}
+
 /// Adds the attempt of one rank to the attempts of the job.
-fn list(listed: &mut Vec<views::Attempt>, attempt: &Attempt, nanos: &Nanos) {
-    let began_unix_millis = attempt.began_at().0.max(0).unsigned_abs() / 1_000_000;
+fn list(listed: &mut Vec<views::Attempt>, attempt: &Attempt, began: ServerNanos, nanos: &Nanos) {
+    let began_unix_millis = began.0.max(0).unsigned_abs() / 1_000_000;
     let at = listed.iter().position(|of| of.number == attempt.number).unwrap_or_else(|| {
         let uses = Uses::new();
         let (number, repeated_steps) = (attempt.number, 0);
@@ -207,7 +236,7 @@ struct Booked {
 }
 
 impl Booked {
-    fn of(lifeline: Option<&Lifeline>, begin: ServerNanos, now: Now) -> Self {
+    fn of(lifeline: Option<&Lifeline>, offsets: &Offsets<'_>, begin: ServerNanos, now: Now) -> Self {
         let mut booked =
             Self { until: begin, attempts: Vec::new(), unheard: [0; TimeUse::COUNT], open: TimeUse::Launch };
         let typical = lifeline.map_or(0, Lifeline::typical_nanos);
@@ -216,13 +245,15 @@ impl Booked {
         for (at, attempt) in attempts.iter().enumerate() {
             booked.attempts.push(attempt.nanos);
             let before = if at == 0 { TimeUse::Launch } else { TimeUse::Recovery };
-            let began = attempt.began_at().max(booked.until);
+            let began = attempt.began_at(offsets).max(booked.until);
             booked.book(before, (began - booked.until).unsigned_abs());
             // All further times are differences on one clock.
             booked.until = began + sum(&attempt.nanos) as i64;
             let (launch, setup) = attempt.startup_nanos();
             booked.advance(if at == 0 { TimeUse::Launch } else { TimeUse::Recovery }, launch);
-            booked.advance(if at == 0 { TimeUse::Setup } else { TimeUse::Recovery }, setup);
+            let of_steps = attempt.missing_at_start().saturating_mul(typical).min(setup);
+            booked.advance(TimeUse::OtherInSteps, of_steps);
+            booked.advance(if at == 0 { TimeUse::Setup } else { TimeUse::Recovery }, setup - of_steps);
             has_steps |= attempt.steps.is_some();
             let is_last = at + 1 == attempts.len();
             let rest = attempt.rest_nanos();

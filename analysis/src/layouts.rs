@@ -85,7 +85,7 @@ mod tests {
 
     /// Returns the buckets of a step with collectives of these sizes.
     fn buckets(sizes: &[u64]) -> Vec<BucketStats> {
-        let none = Spread { median: 0.0, p10: 0.0, p90: 0.0, p99: 0.0, mean: 0.0 };
+        let none = Spread { median: 0.0, p10: 0.0, p90: 0.0, p95: 0.0, p99: 0.0, mean: 0.0 };
         let bucket = |(at, &bytes): (usize, &u64)| BucketStats {
             group: Group { ranks: 2, stride: 1 },
             function: Function::AllReduce,

@@ -46,7 +46,7 @@ pub fn spread(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
     let sorted = sorted(values);
     let mean = mean(sorted.iter().copied())?;
     let q = |share| quantile(&sorted, share);
-    Some(Spread { median: q(0.5), p10: q(0.1), p90: q(0.9), p99: q(0.99), mean })
+    Some(Spread { median: q(0.5), p10: q(0.1), p90: q(0.9), p95: q(0.95), p99: q(0.99), mean })
 }
 
 /// Returns the mean without the lowest and the highest `share` of the values.

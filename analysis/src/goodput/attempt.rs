@@ -6,7 +6,7 @@ use wire::ids::Step;
 use wire::live::Part;
 use wire::views::goodput::TimeUse;
 
-use super::{Counted, Nanos};
+use super::{Counted, Nanos, Offsets};
 use crate::hang;
 use crate::report::WARM_UP_STEPS;
 use crate::step::RankAnalysis;
@@ -23,8 +23,12 @@ pub(super) struct Attempt {
     pub(super) number: u32,
     /// The newest step that was done before.
     done: Option<Step>,
+    /// The name of the process's clock; empty if it is unknown.
+    pub(super) clock: String,
     /// The server's clock less that of the process: the smallest difference of any batch, which travelled fastest.
-    offset_nanos: Option<i64>,
+    pub(super) offset_nanos: Option<i64>,
+    /// Whether the process counts its steps from the first one after `done`, recorded or not.
+    pub(super) counts_from_its_start: bool,
     /// When the process began, or its first batch if that is not known.
     began: MonoNanos,
     pub(super) knows_start: bool,
@@ -48,7 +52,9 @@ impl Attempt {
         Self {
             number,
             done,
+            clock: String::new(),
             offset_nanos: None,
+            counts_from_its_start: false,
             began: MonoNanos(0),
             knows_start: false,
             heard: (MonoNanos(0), MonoNanos(0)),
@@ -84,8 +90,9 @@ impl Attempt {
     }
 
     /// Returns when the process began, on the server's clock.
-    pub(super) fn began_at(&self) -> ServerNanos {
-        ServerNanos(self.began.0.saturating_add(self.offset_nanos.unwrap_or(0)))
+    pub(super) fn began_at(&self, offsets: &Offsets<'_>) -> ServerNanos {
+        let offset_nanos = offsets.get(&*self.clock).copied().or(self.offset_nanos);
+        ServerNanos(self.began.0.saturating_add(offset_nanos.unwrap_or(0)))
     }
 
     pub(super) fn is_repeated(&self, step: Step) -> bool {
@@ -97,6 +104,12 @@ impl Attempt {
         let until = self.span.map_or(self.heard.1, |(begin, _)| begin);
         let spoke = self.heard.0.min(until);
         (length(self.began.min(until), spoke), length(spoke, until))
+    }
+
+    /// Returns the number of steps before the first one with records.
+    pub(super) fn missing_at_start(&self) -> u64 {
+        let Some((first, _)) = self.steps.filter(|_| self.counts_from_its_start) else { return 0 };
+        first.0.saturating_sub(self.done.map_or(0, |done| done.0.saturating_add(1)))
     }
 
     /// Returns the time from the last step to the last batch.

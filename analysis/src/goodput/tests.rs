@@ -131,6 +131,44 @@ fn a_job_that_is_killed_and_repeats_steps_has_every_part_as_planted() {
     assert!((of.ratio - productive / (of.wall_nanos as f64 / 1e6)).abs() < 1e-12);
 }
 
+/// The steps of an unmodified job are recorded once they are found.
+#[test]
+fn steps_before_the_first_record_count_at_the_usual_length() {
+    let mut lifeline = Lifeline::default();
+    let mut process = Process::start(&mut lifeline, 0, None, 0, S);
+    process.lifeline.counts_from_its_start();
+    process.rest(5 * S);
+    (30..50).for_each(|step| process.step(step, 100, &[]));
+    lifeline.begin(1, Some(Step(49)));
+    lifeline.counts_from_its_start();
+    lifeline.hear(MonoNanos(20 * S), ServerNanos(20 * S + OFFSET));
+    let parts = computed(100, &[]);
+    let (begin, end) = (MonoNanos(21 * S), MonoNanos(21 * S + 100 * MS));
+    lifeline.count(&Counted { step: Step(52), begin, end, parts: Some(&parts) });
+    let of = goodput(&[Some(&lifeline)], Now::Running).unwrap();
+    assert_eq!(millis(&of, TimeUse::OtherInSteps), 3_000 + 200);
+    assert_eq!(millis(&of, TimeUse::Setup), 2_000);
+    assert_eq!(of.total_nanos(), of.wall_nanos);
+}
+
+/// A process that waits until its predecessor is known to have ended sends all its batches late.
+#[test]
+fn attempts_on_one_clock_are_placed_by_the_batch_that_travelled_fastest() {
+    let recovery = |clock: &str| {
+        let mut lifeline = Lifeline::default();
+        let mut first = Process::start(&mut lifeline, 0, None, 0, S);
+        first.lifeline.on_clock(clock);
+        (0..10).for_each(|step| first.step(step, 100, &[]));
+        let end = first.at;
+        lifeline.begin(1, Some(Step(9)));
+        lifeline.on_clock(clock);
+        lifeline.hear(MonoNanos(end + S), ServerNanos(end + 3 * S + OFFSET));
+        lifeline.repeat(Step(9), MonoNanos(end + S), MonoNanos(end + S + MS));
+        millis(&goodput(&[Some(&lifeline)], Now::Running).unwrap(), TimeUse::Recovery)
+    };
+    assert_eq!([recovery("boot"), recovery("")], [1_000, 3_000]);
+}
+
 #[test]
 fn a_hang_is_one_in_a_step_between_steps_and_until_the_end() {
     let mut lifeline = Lifeline::default();

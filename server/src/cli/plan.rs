@@ -41,10 +41,6 @@ pub(super) struct PlanArguments {
     /// Run whose model predicts the scaling efficiency [default: 1 / (1 + 0.04 sqrt(ranks))]
     #[arg(long, value_name = "RUN")]
     run: Option<String>,
-    #[command(flatten)]
-    memory: MemoryArguments,
-    #[command(flatten)]
-    failures: FailureArguments,
     /// Stages of a pipeline, which split the layers
     #[arg(long, value_name = "S", requires = "micro_batches", value_parser = clap::value_parser!(u32).range(1..))]
     stages: Option<u32>,
@@ -56,6 +52,10 @@ pub(super) struct PlanArguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    memory: MemoryArguments,
+    #[command(flatten)]
+    failures: FailureArguments,
 }
 
 #[derive(Debug, Args)]
@@ -107,6 +107,52 @@ struct FailureArguments {
     restart: Option<f64>,
 }
 
+impl PlanArguments {
+    /// Returns the number of copies of the model: the ranks that share no pipeline.
+    fn replicas(&self, ranks: u32) -> u32 {
+        (ranks / self.stages.unwrap_or(1)).max(1)
+    }
+
+    /// Returns the bytes on one rank without sharding: all states and activations of the model, or of its stage.
+    fn bytes(&self, sharding: Sharding, kept: Option<Kept>, ranks: u32) -> f64 {
+        let parameters = self.params / f64::from(self.stages.unwrap_or(1));
+        // A stage of S has a layer in S, and keeps S micro-batches.
+        let activations = self.memory.shape().zip(kept).map_or(0.0, |(shape, kept)| kept.bytes(&shape));
+        sharding.state_bytes(parameters, self.replicas(ranks)) + activations
+    }
+
+    fn bound(&self, planned: &Planned) -> Bound {
+        let least = self.bytes(Sharding::Parameters, Some(Kept::Inputs), planned.ranks);
+        match self.memory.memory {
+            Some(memory) if least > memory => Bound::Memory,
+            _ if planned.efficiency < 0.5 => Bound::Communication,
+            _ => Bound::Compute,
+        }
+    }
+}
+
+/// What limits a training.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Bound {
+    /// It does not fit, however its states are split.
+    Memory,
+    /// Less than half of the time is compute.
+    Communication,
+    /// Neither.
+    Compute,
+}
+
+impl Bound {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Communication => "communication",
+            Self::Compute => "compute",
+        }
+    }
+}
+
 fn positive(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
     number.ok_or_else(|| "must be a number above 0, such as 7e9".into())
@@ -150,6 +196,8 @@ struct Row {
     days: f64,
     /// The seconds between checkpoints, and the share of the time that failures and checkpoints take.
     failures: Option<(f64, f64)>,
+    /// What limits the training.
+    bound: Bound,
 }
 
 impl Row {
@@ -162,7 +210,8 @@ impl Row {
         });
         let works = 1.0 - idle(arguments).unwrap_or(0.0);
         let remains = 1.0 - failures.map_or(0.0, |(_, lost)| lost);
-        Self { planned, days: planned.days / works / remains, failures }
+        let bound = arguments.bound(&planned);
+        Self { planned, days: planned.days / works / remains, failures, bound }
     }
 }
 
@@ -203,18 +252,21 @@ fn source(arguments: &PlanArguments) -> anyhow::Result<Source> {
 }
 
 fn table(arguments: &PlanArguments, training: &Training, rows: &[Row], source: &Source) -> String {
-    let mut out =
-        format!("{:>8}{:>14}{:>12}{:>14}{:>12}", "ranks", "ideal days", "efficiency", "days", "speed-up");
+    let mut out = format!(
+        "{:>8}{:>14}{:>12}{:>14}{:>12}{:>16}",
+        "ranks", "ideal days", "efficiency", "days", "speed-up", "bound by"
+    );
     let has_failures = rows.iter().any(|row| row.failures.is_some());
     out += if has_failures { "    checkpoint every    lost to failures\n" } else { "\n" };
-    for Row { planned, days, failures } in rows {
+    for Row { planned, days, failures, bound } in rows {
         out += &format!(
-            "{:>8}{:>14.2}{:>10.1} %{:>14.2}{:>12.1}",
+            "{:>8}{:>14.2}{:>10.1} %{:>14.2}{:>12.1}{:>16}",
             planned.ranks,
             planned.ideal_days,
             planned.efficiency * 100.0,
             days,
-            planned.speed_up
+            planned.speed_up,
+            bound.name()
         );
         if let Some((interval, lost)) = failures {
             out += &format!("{:>20}{:>18.1} %", units::clock(*interval), lost * 100.0);
@@ -250,42 +302,35 @@ fn table(arguments: &PlanArguments, training: &Training, rows: &[Row], source: &
 /// Returns the table of the memory per device, if its size is given.
 fn memory(arguments: &PlanArguments, rows: &[Row]) -> String {
     let Some(memory) = arguments.memory.memory else { return String::new() };
-    let shape = arguments.memory.shape();
-    let stages = f64::from(arguments.stages.unwrap_or(1));
+    let kept: Vec<Kept> = if arguments.memory.layers.is_some() { Kept::ALL.into() } else { Vec::new() };
     let gigabytes = |bytes: f64| format!("{:.1} GB", bytes / 1e9);
+    let fits = |bytes: f64| if bytes <= memory { "fits" } else { "too large" };
     let mut out = format!("\nMemory of one device, of {}:\n", gigabytes(memory));
-    out += &format!("{:>8}  {:<14}{:>12}", "ranks", "states", "");
-    for kept in shape.iter().flat_map(|_| Kept::ALL) {
-        out += &format!("{:>26}", kept.name());
-    }
+    out += &format!("{:>8}  {:<14}{:>22}", "ranks", "states", "alone");
+    kept.iter().for_each(|kept| out += &format!("{:>26}", format!("+ {}", kept.name())));
     out.push('\n');
-    for Row { planned, .. } in rows {
-        let replicas = (planned.ranks / arguments.stages.unwrap_or(1)).max(1);
+    for ranks in rows.iter().map(|row| row.planned.ranks) {
         for sharding in Sharding::ALL {
-            let states = sharding.state_bytes(arguments.params / stages, replicas);
-            out += &format!("{:>8}  {:<14}{:>12}", planned.ranks, sharding.name(), gigabytes(states));
-            let Some(shape) = &shape else {
-                out += if states <= memory { "  fits\n" } else { "  does not fit\n" };
-                continue;
-            };
-            for kept in Kept::ALL {
-                // With one micro-batch per stage in flight, a stage of S keeps S of them, of a layer in S.
-                let all = states + kept.bytes(shape);
-                let fits = if all <= memory { "fits" } else { "too large" };
-                out += &format!("{:>26}", format!("{} {fits}", gigabytes(all)));
+            let states = arguments.bytes(sharding, None, ranks);
+            let alone = format!("{} {}", gigabytes(states), fits(states));
+            out += &format!("{ranks:>8}  {:<14}{alone:>22}", sharding.name());
+            for &kept in &kept {
+                let all = arguments.bytes(sharding, Some(kept), ranks);
+                out += &format!("{:>26}", format!("{} {}", gigabytes(all), fits(all)));
             }
             out.push('\n');
         }
     }
-    out + "\nStates: 16 bytes per parameter, as of Adam in mixed precision (Rajbhandari et al., 2020). Activations of a \
-           transformer in 16 bits (Korthikanti et al., 2022). Buffers of communication and fragments are not counted.\n"
+    out + "\nStates: 16 bytes per parameter, as of Adam in mixed precision (Rajbhandari et al., 2020).\n\
+           Activations: of a transformer in 16 bits (Korthikanti et al., 2022).\n\
+           Buffers of communication and fragments are not counted.\n"
 }
 
 fn json(training: &Training, rows: &[Row], source: &Source) -> serde_json::Value {
-    let row = |Row { planned, days, failures }: &Row| {
+    let row = |Row { planned, days, failures, bound }: &Row| {
         serde_json::json!({
             "ranks": planned.ranks, "ideal_days": planned.ideal_days, "efficiency": planned.efficiency, "days": days,
-            "speed_up": planned.speed_up,
+            "speed_up": planned.speed_up, "bound_by": bound,
             "checkpoint_every_seconds": failures.map(|(interval, _)| interval),
             "lost_to_failures": failures.map(|(_, lost)| lost),
         })

@@ -125,7 +125,7 @@ const EXPOSED: [Part; 2] = [Part::ExposedWait, Part::ExposedTransfer];
 
 fn csv(rows: &[Row], studied: &[Studied], rule: Option<ScalingRule>) -> String {
     let mut out = String::from(
-        "ranks,repeat,run,scaling,batch_per_rank,step_seconds,step_seconds_p50,step_seconds_p90,step_seconds_p99,\
+        "ranks,repeat,run,scaling,batch_per_rank,step_seconds,step_seconds_p50,step_seconds_p95,step_seconds_p99,\
          samples_per_second,efficiency,communication_fraction,exposed_wait_share,exposed_transfer_share,input_share\n",
     );
     let base = rows.iter().map(|row| row.report.ranks).min().unwrap_or(0);
@@ -142,7 +142,7 @@ fn csv(rows: &[Row], studied: &[Studied], rule: Option<ScalingRule>) -> String {
             text(row.report.batch.value()),
             text(Some(row.period_nanos / 1e9)),
             text(Some(row.step.median / 1e9)),
-            text(Some(row.step.p90 / 1e9)),
+            text(Some(row.step.p95 / 1e9)),
             text(Some(row.step.p99 / 1e9)),
             text(row.report.throughput.value()),
             text(efficiency),
@@ -161,7 +161,7 @@ fn csv(rows: &[Row], studied: &[Studied], rule: Option<ScalingRule>) -> String {
 fn table(worlds: &[u32], rows: &[Row], found: &Result<(ScalingRule, Vec<Efficiency>), Missing>) -> String {
     let mut out = format!(
         "{:>6}{:>12}{:>12}{:>12}{:>16}{:>10}{:>28}{:>10}{:>10}\n",
-        "ranks", "step", "p90", "p99", "throughput", "exposed", "efficiency", "input", "serial"
+        "ranks", "step", "p95", "p99", "throughput", "exposed", "efficiency", "input", "serial"
     );
     for &ranks in worlds {
         let mut of_world: Vec<&Row> = rows.iter().filter(|row| row.report.ranks == ranks).collect();
@@ -175,7 +175,7 @@ fn table(worlds: &[u32], rows: &[Row], found: &Result<(ScalingRule, Vec<Efficien
         out += &format!(
             "{ranks:>6}{:>12}{:>12}{:>12}{:>16}{:>10}{:>28}{:>10}{:>10}\n",
             units::nanos(row.period_nanos),
-            units::nanos(row.step.p90),
+            units::nanos(row.step.p95),
             units::nanos(row.step.p99),
             throughput.map_or_else(unknown, |throughput| units::rate(throughput, &unit)),
             row.share(&EXPOSED).map_or_else(unknown, units::percent),

@@ -92,6 +92,9 @@ struct Row {
     run: String,
     buckets: usize,
     seconds_per_step: f64,
+    /// The 95th percentile of the steps.
+    seconds_p95: f64,
+    samples_per_second: Option<f64>,
     /// The scatter by chance (95 %) of a mean over this number of steps, in seconds.
     noise: f64,
     communication_fraction: f64,
@@ -108,6 +111,8 @@ impl Row {
             // Step times over all ranks overlap if ranks begin their steps at different times. Local step times add up
             // to the duration of the run.
             seconds_per_step: report.local_step_time_nanos.known()?.mean / 1e9,
+            seconds_p95: report.local_step_time_nanos.known()?.p95 / 1e9,
+            samples_per_second: report.throughput.value(),
             noise: noise(report)?,
             communication_fraction: report.communication_fraction.value()?,
             overlap: report.overlap_ratio.value()?,
@@ -124,17 +129,19 @@ fn noise(report: &Report) -> Option<f64> {
 
 fn csv(rows: &[Row]) -> String {
     let mut out = String::from(
-        "bucket_cap_mib,run,buckets,seconds_per_step,communication_fraction,overlap,exposed_ms_per_step\n",
+        "bucket_cap_mib,run,buckets,seconds_per_step,seconds_per_step_p95,samples_per_second,communication_fraction,overlap,exposed_ms_per_step\n",
     );
     for row in rows {
         // Writing to a string cannot fail.
         let _infallible = writeln!(
             out,
-            "{},{},{},{:.6},{:.4},{:.4},{:.3}",
+            "{},{},{},{:.6},{:.6},{},{:.4},{:.4},{:.3}",
             row.cap_mib,
             row.run,
             row.buckets,
             row.seconds_per_step,
+            row.seconds_p95,
+            row.samples_per_second.map_or_else(String::new, |rate| format!("{rate:.3}")),
             row.communication_fraction,
             row.overlap,
             row.exposed_millis
@@ -155,15 +162,17 @@ fn table(rows: &[Row]) -> String {
     };
     let of_caps: Vec<&Row> = caps.into_iter().map(median).collect();
     let mut out = format!(
-        "{:>10}{:>10}{:>12}{:>16}{:>10}{:>12}\n",
-        "cap", "buckets", "s/step", "communication", "overlap", "exposed"
+        "{:>10}{:>10}{:>12}{:>12}{:>14}{:>16}{:>10}{:>12}\n",
+        "cap", "buckets", "s/step", "p95", "samples/s", "communication", "overlap", "exposed"
     );
     for row in &of_caps {
         out += &format!(
-            "{:>6} MiB{:>10}{:>12.4}{:>14.1} %{:>8.1} %{:>9.2} ms\n",
+            "{:>6} MiB{:>10}{:>12.4}{:>12.4}{:>14}{:>14.1} %{:>8.1} %{:>9.2} ms\n",
             row.cap_mib,
             row.buckets,
             row.seconds_per_step,
+            row.seconds_p95,
+            row.samples_per_second.map_or_else(|| "-".to_owned(), units::significant),
             row.communication_fraction * 100.0,
             row.overlap * 100.0,
             row.exposed_millis

@@ -31,11 +31,13 @@ fn a_brushed_range_gives_every_figure_for_those_steps() -> anyhow::Result<()> {
     // The verdict may be there before the last steps.
     let whole = "return [...document.querySelectorAll('input')].some(input => input.value === '239')";
     browser.wait("all steps in the strip", whole)?;
+    says(browser, "goodput", "exposed wait")?;
     // The fault begins in the middle of the run.
     drag(browser, "timeline-strip", 0.0, 0.4)?;
     says(browser, "verdict", "Nothing stands out")?;
     let steps = "return /^0[.][.]9[0-9]$/.test(new URLSearchParams(location.search).get('steps'))";
     browser.wait("the range in the address", steps)?;
+    says(browser, "goodput", "figure of the whole run")?;
     // A verdict's band selects its steps.
     browser.click("[data-testid=marks] [data-kind=active]")?;
     says(browser, "verdict", "Rank 2")?;

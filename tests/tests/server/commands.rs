@@ -81,6 +81,18 @@ fn a_plan_matches_known_durations() -> anyhow::Result<()> {
     for days in ["169.10", "25.07", "7.79", "2.71"] {
         assert!(printed.contains(days), "{days} is not in:\n{printed}");
     }
+    let memory =
+        ["--memory", "80e9", "--layers", "32", "--hidden", "4096", "--heads", "32", "--sequence", "4096"];
+    let more = ["--micro-batch", "1", "--failure-hours", "50000", "--checkpoint", "30", "--restart", "300"];
+    let (code, printed, complained) =
+        said(&[&["plan"], &known[..], &memory, &more, &["--ranks", "64"]].concat())?;
+    assert_eq!(code, 0, "{complained}");
+    // 16 bytes for each of 7e9 parameters, and 34 x 4096 x 4096 x 32 bytes more; sqrt(2 x 30 s x 50,000 h / 64) less 30 s.
+    for expected in ["112.0 GB too large", "26.6 GB fits", "3 h 36 min", "compute"] {
+        assert!(printed.contains(expected), "{expected} is not in:\n{printed}");
+    }
+    let (code, _, complained) = said(&["plan", "--params", "7e9", "--peak", "1e15", "--ranks", "8"])?;
+    assert_eq!((code, complained.contains("give --mfu, such as 0.4")), (1, true), "{complained}");
     let (code, _, complained) =
         said(&["plan", "--params", "0", "--tokens", "1e12", "--peak", "1e15", "--mfu", "2", "--ranks", "8"])?;
     assert_eq!(code, 2);
@@ -131,6 +143,9 @@ fn a_sweep_runs_every_cap_and_names_the_best_one() -> anyhow::Result<()> {
     let csv = std::fs::read_to_string(file)?;
     let rows: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
     assert_eq!(rows[0][..4], ["bucket_cap_mib", "run", "buckets", "seconds_per_step"]);
+    assert_eq!(rows[0][4..6], ["seconds_per_step_p95", "samples_per_second"]);
+    let number = |column: usize| rows[1][column].parse::<f64>().expect("a number");
+    assert!(number(4) > number(3) * 0.9 && number(5) > 0.0, "{csv}");
     assert_eq!((rows.len(), rows[1][0], rows[2][0], rows[2][2]), (3, "0.25", "4", "1"), "{csv}");
     let small: usize = rows[1][2].parse()?;
     assert!(small > 1, "the cap did not reach the job: {csv}");

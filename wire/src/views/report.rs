@@ -28,6 +28,9 @@ pub struct Spread {
     pub p10: f64,
     /// The 90th percentile: a tenth of the values are larger.
     pub p90: f64,
+    /// The 95th percentile: a twentieth of the values are larger. 0 in a report that was written before it existed.
+    #[serde(default)]
+    pub p95: f64,
     /// The 99th percentile: a hundredth of the values are larger.
     pub p99: f64,
     /// The mean.

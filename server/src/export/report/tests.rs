@@ -17,7 +17,14 @@ use wire::views::{
 use super::*;
 
 fn spread(median: f64) -> Spread {
-    Spread { median, p10: median * 0.9, p90: median * 1.1, p99: median * 1.5, mean: median }
+    Spread {
+        median,
+        p10: median * 0.9,
+        p90: median * 1.1,
+        p95: median * 1.2,
+        p99: median * 1.5,
+        mean: median,
+    }
 }
 
 fn ledger(rank: u32, input: u64, wait: u64) -> RankLedger {

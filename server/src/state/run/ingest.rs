@@ -128,7 +128,13 @@ impl Run {
         let mut samples = Vec::new();
         for note in batch.notes {
             match note {
-                Note::Hello(hello) => rank.hello = Some(with_printable_names(hello)),
+                Note::Hello(hello) => {
+                    rank.lifeline.on_clock(&hello.clock);
+                    if hello.instrumentation.is_unmodified_job() {
+                        rank.lifeline.counts_from_its_start();
+                    }
+                    rank.hello = Some(with_printable_names(hello));
+                }
                 Note::Attributes(more) => {
                     rank.attributes.get_or_insert_default().extend(with_printable_texts(more));
                 }

@@ -1,7 +1,8 @@
-"""A DDP job that torchrun restarts: in its first attempt, rank 1 fails at step 80. In the second one all ranks train 60 steps."""
+"""A DDP job that torchrun restarts: rank 1 fails after 200 steps. In the second attempt, all ranks train 150 steps."""
 
 import os
 import sys
+import time
 
 import torch
 import torch.distributed as dist
@@ -16,7 +17,8 @@ def main():
     model = DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=0.25)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-    for step in range([80, 60][attempt]):
+    for _ in range([200, 150][attempt]):
+        time.sleep(0.02)
         optimizer.zero_grad()
         loss = model(torch.randn(64, 256)).square().mean()
         loss.backward()
