@@ -321,9 +321,11 @@ fn memory(arguments: &PlanArguments, rows: &[Row]) -> String {
             out.push('\n');
         }
     }
-    out + "\nStates: 16 bytes per parameter, as of Adam in mixed precision (Rajbhandari et al., 2020).\n\
-           Activations: of a transformer in 16 bits (Korthikanti et al., 2022).\n\
-           Buffers of communication and fragments are not counted.\n"
+    out += "\nStates: 16 bytes per parameter, as of Adam in mixed precision (Rajbhandari et al., 2020).\n";
+    if !kept.is_empty() {
+        out += "Activations: of a transformer in 16 bits (Korthikanti et al., 2022).\n";
+    }
+    out + "Buffers of communication and fragments are not counted.\n"
 }
 
 fn json(training: &Training, rows: &[Row], source: &Source) -> serde_json::Value {
