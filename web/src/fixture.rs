@@ -7,7 +7,7 @@ use analysis::step::StepAnalysis;
 use leptos::prelude::*;
 use wire::batch::Instrumentation;
 use wire::ids::RunId;
-use wire::views::{Cause, Confidence, Culprit, Report, RunState, RunSummary, Verdict, VerdictState};
+use wire::views::{Cause, Confidence, Culprit, Missing, Report, RunState, RunSummary, Verdict, VerdictState};
 
 use crate::live::{Live, RunView};
 
@@ -37,6 +37,7 @@ pub fn empty_report() -> Report {
         traced: None,
         notable_share: 0.05,
         hidden_steps: Vec::new(),
+        goodput: Err(Missing::NoObservedStep),
     };
     report::<StepAnalysis>(&facts, &[])
 }

@@ -127,7 +127,7 @@ fn a_job_that_is_killed_and_repeats_steps_has_every_part_as_planted() {
     assert_eq!((second.steps, second.repeated_steps), (Some((80, 119)), 20));
     let of_attempts: u64 = of.attempts.iter().flat_map(|attempt| attempt.uses.values()).sum();
     assert_eq!(of_attempts, of.total_nanos());
-    let productive = (98 * 20 + 20 * 20) as f64;
+    let productive = f64::from(98 * 20 + 20 * 20);
     assert!((of.ratio - productive / (of.wall_nanos as f64 / 1e6)).abs() < 1e-12);
 }
 

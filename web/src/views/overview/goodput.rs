@@ -157,3 +157,50 @@ fn colour(of: TimeUse) -> Rgba {
         TimeUse::Ending | TimeUse::Between => palette::IDLE,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use wasm_bindgen_test::wasm_bindgen_test;
+    use wire::views::Report;
+
+    use super::*;
+    use crate::fixture::{empty_report, show};
+    use crate::mounted::mount_in_run;
+
+    #[wasm_bindgen_test]
+    async fn uses_have_rows_and_attempts_have_bars_only_after_a_restart() {
+        let uses = Uses::from([(TimeUse::Compute, 6_000_000_000), (TimeUse::Recovery, 2_000_000_000)]);
+        let of_attempt = |number| Attempt {
+            number,
+            began_unix_millis: 0,
+            ranks: 2,
+            steps: Some((0, 99)),
+            repeated_steps: 20,
+            uses: uses.clone(),
+        };
+        let of_run = |attempts| Figures {
+            ratio: 0.75,
+            compute_ratio: 0.75,
+            wall_nanos: 4_000_000_000,
+            ranks: 2,
+            uses: uses.clone(),
+            repeated_steps: 20,
+            knows_start: true,
+            attempts,
+        };
+        let (page, live) = mount_in_run(|| view! { <Goodput /> });
+        show(live, empty_report());
+        page.settle().await;
+        assert!(page.text("[data-testid=goodput]").contains("no observed step"));
+        show(live, Report { goodput: Figure::Known(of_run(vec![of_attempt(0)])), ..empty_report() });
+        page.settle().await;
+        let text = page.text("[data-testid=goodput]");
+        assert!(text.contains("75.0 % of 4 s on 2 ranks") && text.contains("recovery"), "{text}");
+        assert!(!text.contains("Attempt"), "{text}");
+        let attempts = vec![of_attempt(0), of_attempt(1)];
+        show(live, Report { goodput: Figure::Known(of_run(attempts)), ..empty_report() });
+        page.settle().await;
+        let text = page.text("[data-testid=attempts]");
+        assert!(text.contains("Attempt 2") && text.contains("of which 20 were done before"), "{text}");
+    }
+}
