@@ -191,7 +191,7 @@ mod tests {
         let (page, live) = mount_in_run(|| view! { <Goodput /> });
         show(live, empty_report());
         page.settle().await;
-        assert!(page.text("[data-testid=goodput]").contains("no observed step"));
+        assert!(page.text("[data-testid=goodput]").contains("No observed step"));
         show(live, Report { goodput: Figure::Known(of_run(vec![of_attempt(0)])), ..empty_report() });
         page.settle().await;
         let text = page.text("[data-testid=goodput]");
