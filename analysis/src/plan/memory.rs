@@ -45,14 +45,6 @@ impl Sharding {
             + split(self != Self::None, OPTIMIZER_BYTES);
         parameters * per_parameter
     }
-
-    /// Returns the bytes that a rank sends in a step for each byte of the 16-bit gradients, with rings over many ranks:
-    /// an all-reduce sends two; stage 3 gathers the parameters twice and scatters the gradients (the same paper, section
-    /// 7).
-    #[must_use]
-    pub fn volume(self) -> f64 {
-        if self == Self::Parameters { 3.0 } else { 2.0 }
-    }
 }
 
 /// The shape of a transformer and of its batch on one rank.

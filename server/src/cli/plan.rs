@@ -1,12 +1,14 @@
 //! `paceline plan`, which estimates the days of a training, the memory that it needs and what failures cost it.
 
+mod memory;
+
 use analysis::plan::checkpoints::Failures;
-use analysis::plan::memory::{Kept, Shape, Sharding};
 use analysis::plan::{Planned, TOKENS_PER_PARAMETER, Training, bubble, usual_efficiency};
 use analysis::scaling::Model;
 use analysis::step::StepAnalysis;
 use clap::Args;
 
+use self::memory::{MemoryArguments, RankModel};
 use super::{DataArgument, print, runs};
 use crate::clock::ServerClock;
 use crate::store::directory::Layout;
@@ -59,41 +61,6 @@ pub(super) struct PlanArguments {
 }
 
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Memory")]
-struct MemoryArguments {
-    /// Memory of one device, in bytes
-    #[arg(long, value_name = "BYTES", value_parser = positive)]
-    memory: Option<f64>,
-    /// Layers of the transformer; with the four arguments below, its activations are counted
-    #[arg(long, value_name = "L", requires_all = ["hidden", "heads", "sequence", "micro_batch"], value_parser = positive)]
-    layers: Option<f64>,
-    /// Width of the model
-    #[arg(long, value_name = "H", requires = "layers", value_parser = positive)]
-    hidden: Option<f64>,
-    /// Attention heads
-    #[arg(long, value_name = "A", requires = "layers", value_parser = positive)]
-    heads: Option<f64>,
-    /// Tokens of a sequence
-    #[arg(long, value_name = "TOKENS", requires = "layers", value_parser = positive)]
-    sequence: Option<f64>,
-    /// Sequences of a micro-batch on one rank
-    #[arg(long, value_name = "B", requires = "layers", value_parser = positive)]
-    micro_batch: Option<f64>,
-}
-
-impl MemoryArguments {
-    fn shape(&self) -> Option<Shape> {
-        Some(Shape {
-            layers: self.layers?,
-            hidden: self.hidden?,
-            heads: self.heads?,
-            sequence: self.sequence?,
-            micro_batch: self.micro_batch?,
-        })
-    }
-}
-
-#[derive(Debug, Args)]
 #[command(next_help_heading = "Failures")]
 struct FailureArguments {
     /// Mean time between failures of one device, in hours
@@ -108,23 +75,19 @@ struct FailureArguments {
 }
 
 impl PlanArguments {
-    /// Returns the number of copies of the model: the ranks that share no pipeline.
-    fn replicas(&self, ranks: u32) -> u32 {
-        (ranks / self.stages.unwrap_or(1)).max(1)
-    }
-
-    /// Returns the bytes on one rank without sharding: all states and activations of the model, or of its stage.
-    fn bytes(&self, sharding: Sharding, kept: Option<Kept>, ranks: u32) -> f64 {
-        let parameters = self.params / f64::from(self.stages.unwrap_or(1));
-        // A stage of S has a layer in S, and keeps S micro-batches.
-        let activations = self.memory.shape().zip(kept).map_or(0.0, |(shape, kept)| kept.bytes(&shape));
-        sharding.state_bytes(parameters, self.replicas(ranks)) + activations
+    /// Returns the model on one of `ranks` ranks.
+    fn model(&self, ranks: u32) -> RankModel<'_> {
+        let stages = self.stages.unwrap_or(1);
+        RankModel {
+            memory: &self.memory,
+            parameters: self.params / f64::from(stages),
+            replicas: ranks / stages,
+        }
     }
 
     fn bound(&self, planned: &Planned) -> Bound {
-        let least = self.bytes(Sharding::Parameters, Some(Kept::Inputs), planned.ranks);
         match self.memory.memory {
-            Some(memory) if least > memory => Bound::Memory,
+            Some(memory) if self.model(planned.ranks).least_bytes() > memory => Bound::Memory,
             _ if planned.efficiency < 0.5 => Bound::Communication,
             _ => Bound::Compute,
         }
@@ -163,6 +126,12 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 pub(super) fn run(arguments: &PlanArguments) -> anyhow::Result<()> {
+    let stages = arguments.stages.unwrap_or(1);
+    if let Some(ranks) = arguments.ranks.iter().find(|&&ranks| ranks % stages != 0) {
+        anyhow::bail!(
+            "{ranks} ranks cannot be split into pipelines of {stages} stages: give multiples of {stages}"
+        );
+    }
     let source = source(arguments)?;
     let training = Training {
         parameters: arguments.params,
@@ -173,9 +142,14 @@ pub(super) fn run(arguments: &PlanArguments) -> anyhow::Result<()> {
     let rows: Vec<Row> =
         arguments.ranks.iter().map(|&ranks| Row::new(arguments, &training, ranks, &source)).collect();
     if arguments.json {
-        return print(&format!("{}\n", serde_json::to_string_pretty(&json(&training, &rows, &source))?));
+        return print(&format!(
+            "{}\n",
+            serde_json::to_string_pretty(&json(arguments, &training, &rows, &source))?
+        ));
     }
-    print(&(table(arguments, &training, &rows, &source) + &memory(arguments, &rows)))
+    let models: Vec<(u32, RankModel<'_>)> =
+        arguments.ranks.iter().map(|&ranks| (ranks, arguments.model(ranks))).collect();
+    print(&(table(arguments, &training, &rows, &source) + &memory::table(&arguments.memory, &models)))
 }
 
 fn no_mfu(arguments: &PlanArguments) -> anyhow::Error {
@@ -299,42 +273,14 @@ fn table(arguments: &PlanArguments, training: &Training, rows: &[Row], source: &
     out + "\n" + &about.join("\n") + "\n"
 }
 
-/// Returns the table of the memory per device, if its size is given.
-fn memory(arguments: &PlanArguments, rows: &[Row]) -> String {
-    let Some(memory) = arguments.memory.memory else { return String::new() };
-    let kept: Vec<Kept> = if arguments.memory.layers.is_some() { Kept::ALL.into() } else { Vec::new() };
-    let gigabytes = |bytes: f64| format!("{:.1} GB", bytes / 1e9);
-    let fits = |bytes: f64| if bytes <= memory { "fits" } else { "too large" };
-    let mut out = format!("\nMemory of one device, of {}:\n", gigabytes(memory));
-    out += &format!("{:>8}  {:<14}{:>22}", "ranks", "states", "alone");
-    kept.iter().for_each(|kept| out += &format!("{:>26}", format!("+ {}", kept.name())));
-    out.push('\n');
-    for ranks in rows.iter().map(|row| row.planned.ranks) {
-        for sharding in Sharding::ALL {
-            let states = arguments.bytes(sharding, None, ranks);
-            let alone = format!("{} {}", gigabytes(states), fits(states));
-            out += &format!("{ranks:>8}  {:<14}{alone:>22}", sharding.name());
-            for &kept in &kept {
-                let all = arguments.bytes(sharding, Some(kept), ranks);
-                out += &format!("{:>26}", format!("{} {}", gigabytes(all), fits(all)));
-            }
-            out.push('\n');
-        }
-    }
-    out += "\nStates: 16 bytes per parameter, as of Adam in mixed precision (Rajbhandari et al., 2020).\n";
-    if !kept.is_empty() {
-        out += "Activations: of a transformer in 16 bits (Korthikanti et al., 2022).\n";
-    }
-    out + "Buffers of communication and fragments are not counted.\n"
-}
-
-fn json(training: &Training, rows: &[Row], source: &Source) -> serde_json::Value {
+fn json(arguments: &PlanArguments, training: &Training, rows: &[Row], source: &Source) -> serde_json::Value {
     let row = |Row { planned, days, failures, bound }: &Row| {
         serde_json::json!({
             "ranks": planned.ranks, "ideal_days": planned.ideal_days, "efficiency": planned.efficiency, "days": days,
             "speed_up": planned.speed_up, "bound_by": bound,
             "checkpoint_every_seconds": failures.map(|(interval, _)| interval),
             "lost_to_failures": failures.map(|(_, lost)| lost),
+            "memory": memory::json(&arguments.model(planned.ranks)),
         })
     };
     serde_json::json!({

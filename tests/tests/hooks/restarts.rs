@@ -2,10 +2,10 @@
 
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
-use testkit::programs::{report, said};
+use testkit::programs::report;
 use testkit::torch::Torch;
 
-use super::pytorch::{attached, script};
+use super::pytorch::{attached, run, script};
 
 #[test]
 fn the_steps_of_a_restarted_job_follow_those_of_its_first_attempt() -> anyhow::Result<()> {
@@ -16,8 +16,7 @@ fn the_steps_of_a_restarted_job_follow_those_of_its_first_attempt() -> anyhow::R
     let data = tempfile::tempdir()?;
     let torchrun = torch.program("torchrun").to_string_lossy().into_owned();
     let words = [torchrun, "--nproc-per-node=2".into(), "--max-restarts=1".into(), script("restarts.py")];
-    let output = attached(data.path(), &words).output()?;
-    ensure!(output.status.success(), "{:?}", said(&output));
+    run(|| attached(data.path(), &words))?;
     let report = report(data.path(), "latest")?;
     ensure!(report["state"] == "completed", "{report:#}");
     let attempts = report["goodput"]["attempts"].as_array().with_context(|| format!("{report:#}"))?;
