@@ -128,9 +128,9 @@ impl Lifeline {
 pub enum Now {
     /// The run is over.
     Over,
-    /// The run goes on, and its last step is recent.
+    /// The run continues, and its last step is recent.
     Running,
-    /// The run goes on, and at this time its last step is long ago: it hangs, or an attempt has not got to a step yet.
+    /// The run continues, and at this time its last step is long ago: it hangs, or its newest attempt has no step yet.
     Waiting(ServerNanos),
 }
 
@@ -231,7 +231,7 @@ struct Booked {
     attempts: Vec<Nanos>,
     /// The time of a rank without attempts.
     unheard: Nanos,
-    /// What the time after the last attempt's records is, if the run goes on.
+    /// What the time after the last attempt's records is, if the run continues.
     open: TimeUse,
 }
 
@@ -263,7 +263,7 @@ impl Booked {
                 (false, false) => TimeUse::Recovery,
                 (false, true) => TimeUse::Ending,
             };
-            // Of a process that goes on, the time since its last step is part of its next step.
+            // While a process runs, the time since its last step is part of its next step.
             if !is_last || now == Now::Over {
                 booked.advance(after, rest);
             }

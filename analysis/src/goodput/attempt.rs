@@ -162,7 +162,7 @@ impl Attempt {
         Some((length(from, end), from == begin))
     }
 
-    /// Books the time between two steps, of which `missing` steps have no records.
+    /// Books the time between two recorded steps. `missing` steps between them have no records.
     fn book_gap(&mut self, nanos: u64, missing: u64, typical: u64) {
         let of_steps = missing.saturating_mul(typical).min(nanos);
         let (of, rest) = match (is_hang(nanos - of_steps, typical), missing) {

@@ -185,7 +185,7 @@ fn a_hang_is_one_in_a_step_between_steps_and_until_the_end() {
     let over = of(Now::Over);
     assert_eq!(millis(&over, TimeUse::Hang), 12_000 + 15_000 + 11_000);
     assert_eq!(millis(&over, TimeUse::Checkpoint), 20_000);
-    assert_eq!(over, of(Now::Waiting(end)), "a hang that goes on");
+    assert_eq!(over, of(Now::Waiting(end)), "a hang that continues");
 }
 
 #[test]

@@ -10,15 +10,14 @@ pub struct Failures {
 }
 
 impl Failures {
-    /// Returns the failures of a job on `ranks` devices, of which each fails every `of_device` seconds on average.
+    /// Returns the failures of a job on `ranks` devices. Each device fails every `of_device` seconds on average.
     #[must_use]
     pub fn on(ranks: u32, of_device: f64, checkpoint: f64) -> Self {
         Self { between: of_device / f64::from(ranks), checkpoint }
     }
 
     /// Returns the time of training between two checkpoints that loses the least: t = sqrt(2 d M) (1 + sqrt(d / 2M) / 3 +
-    /// d / 18M) - d, or M if a checkpoint takes longer than 2 M (Daly, 2006, equation 37; the first factor alone is
-    /// Young's, 1974).
+    /// d / 18M) - d, or M if a checkpoint takes longer than 2 M (Daly, 2006; the first factor alone is Young's, 1974).
     #[must_use]
     pub fn interval(&self) -> f64 {
         let Self { between, checkpoint } = *self;
@@ -30,8 +29,7 @@ impl Failures {
     }
 
     /// Returns the share of the time that checkpoints and repeated work take, 0 to 1, if `restart` seconds pass from a
-    /// failure to the first step. Expected wall time over useful time: M e^(R/M) (e^((t+d)/M) - 1) / t (Daly, 2006, equation
-    /// 20).
+    /// failure to the first step. Expected wall time over useful time: M e^(R/M) (e^((t+d)/M) - 1) / t (Daly, 2006).
     #[must_use]
     pub fn lost(&self, restart: f64) -> f64 {
         let (interval, between) = (self.interval(), self.between);

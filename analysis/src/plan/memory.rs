@@ -18,7 +18,7 @@ pub enum Sharding {
 const PARAMETER_BYTES: f64 = 2.0;
 /// its gradient,
 const GRADIENT_BYTES: f64 = 2.0;
-/// and what Adam keeps: a 32-bit copy and two 32-bit moments (the same paper, section 3.1).
+/// and what Adam keeps: a 32-bit copy and two 32-bit moments (the same paper).
 const OPTIMIZER_BYTES: f64 = 12.0;
 
 impl Sharding {
@@ -87,7 +87,7 @@ impl Kept {
         }
     }
 
-    /// Returns the bytes of the activations of one micro-batch in 16 bits (Korthikanti et al., 2022, equations 2 and 6).
+    /// Returns the bytes of the activations of one micro-batch in 16 bits (Korthikanti et al., 2022).
     #[must_use]
     pub fn bytes(self, of: &Shape) -> f64 {
         let inputs = of.sequence * of.micro_batch * of.hidden * of.layers;
@@ -104,14 +104,14 @@ impl Kept {
 mod tests {
     use super::*;
 
-    /// The figures of the ZeRO paper, table 1: 7.5 B parameters on 64 ranks.
+    /// The figures of the ZeRO paper for 7.5 B parameters on 64 ranks.
     #[test]
     fn states_take_what_the_paper_says() {
         let gigabytes = |sharding: Sharding| (sharding.state_bytes(7.5e9, 64) / 1e8).round() / 10.0;
         assert_eq!(Sharding::ALL.map(gigabytes), [120.0, 31.4, 16.6, 1.9]);
     }
 
-    /// GPT-3 of the paper: 80 s a / h is 5 times 96 x 2048 / 12288.
+    /// GPT-3 of the paper: 5 a s / h is 5 x 96 x 2,048 / 12,288, which is 80.
     #[test]
     fn activations_take_what_the_paper_says() {
         let shape =

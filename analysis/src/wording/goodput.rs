@@ -1,8 +1,10 @@
 //! Goodput in words.
 
 use wire::views::ComputedOn;
-use wire::views::goodput::{Attempt, Goodput, TimeUse, Uses};
+use wire::views::goodput::{Attempt, Goodput, TimeUse};
 
+/// Says that the start of processes is left out ([`Goodput::knows_start`] is false).
+pub const START_UNKNOWN: &str = "When the processes began is not known, so their start is not part of it.";
 /// The largest number of uses that the sentence names.
 const MAX_NAMED: usize = 4;
 /// The smallest share that the sentence names.
@@ -25,7 +27,7 @@ pub fn badput(goodput: &Goodput) -> String {
         .join(", ")
 }
 
-/// Returns what an attempt did, in a sentence: `Steps 80 to 119 on 2 ranks, of which 20 were done before.`
+/// Returns what an attempt did, in a sentence: `Steps 80 to 119 on 2 ranks; 20 steps repeated.`
 #[must_use]
 pub fn attempt(attempt: &Attempt) -> String {
     let ranks = units::ranks(attempt.ranks);
@@ -33,8 +35,8 @@ pub fn attempt(attempt: &Attempt) -> String {
     let steps = format!("Steps {} to {} on {ranks}", units::count(first), units::count(last));
     match attempt.repeated_steps {
         0 => format!("{steps}."),
-        1 => format!("{steps}, of which 1 was done before."),
-        repeated => format!("{steps}, of which {} were done before.", units::count(repeated)),
+        1 => format!("{steps}; 1 step repeated."),
+        repeated => format!("{steps}; {} steps repeated.", units::count(repeated)),
     }
 }
 
@@ -56,22 +58,18 @@ pub fn meaning(of: TimeUse) -> &'static str {
         TimeUse::StragglerWait => "waiting for a later rank",
         TimeUse::ExposedTransfer => "transfers that no compute hides",
         TimeUse::Input => "waiting for input, and copying it to the device",
-        TimeUse::OtherInSteps => "the rest of steps, and steps of which only the length is known",
+        TimeUse::OtherInSteps => "the rest of steps, and steps with a known length only",
         TimeUse::Launch => "until the process reports",
-        TimeUse::Setup => "from there to the first step: communicators, data, reading a checkpoint",
+        TimeUse::Setup => {
+            "from its first report to the first step: communicators, data, reading a checkpoint"
+        }
         TimeUse::WarmUp => "the first two steps, and compilation later",
         TimeUse::Evaluation => "evaluation between training steps",
         TimeUse::Checkpoint => "checkpoints, as far as training waits for them",
-        TimeUse::Hang => "no step ended for as long as counts as a hang",
+        TimeUse::Hang => "no step ended for so long that it counts as a hang",
         TimeUse::Recovery => "from the last step of an attempt to the first step of the next",
         TimeUse::Repeated => "steps that an earlier attempt had done",
         TimeUse::Ending => "after the last step",
         TimeUse::Between => "time between steps that nothing explains",
     }
-}
-
-/// Returns the uses and their times in nanoseconds, the productive ones first.
-#[must_use]
-pub fn listed(uses: &Uses) -> Vec<(TimeUse, u64)> {
-    TimeUse::ALL.into_iter().filter_map(|of| Some((of, *uses.get(&of)?))).collect()
 }

@@ -18,7 +18,7 @@ pub enum TimeUse {
     ExposedTransfer = 2,
     /// Input in steps, and copies of it to the device.
     Input = 3,
-    /// The rest of steps, and steps of which only the length is known.
+    /// The rest of steps, and steps with a known length only.
     OtherInSteps = 4,
     /// From the start of the run to the first batch of the rank: the start of the process and its imports.
     Launch = 5,

@@ -400,7 +400,7 @@ pub struct Report {
 
 /// For a report that was written before the figure existed.
 fn no_goodput() -> Figure<Goodput> {
-    Missing::PartOfRun.into()
+    Missing::Stated("the report was written by an older version, which does not have it".into()).into()
 }
 
 /// The floating-point operations of a run's samples, as a share of what the devices of all ranks could execute.

@@ -1,6 +1,6 @@
 //! The tables of goodput: what the wall time of all ranks went to, and the attempts at the job.
 
-use analysis::wording::goodput::{attempt, listed, time};
+use analysis::wording::goodput::{START_UNKNOWN, attempt, time};
 use wire::views::Report;
 use wire::views::goodput::{Attempt, Goodput, TimeUse};
 
@@ -11,7 +11,7 @@ use units::percent;
 /// Returns the table of uses, the productive ones first.
 pub(super) fn uses(report: &Report) -> Option<Section> {
     let goodput = report.goodput.known()?;
-    let row = |(of, nanos): (TimeUse, u64)| -> Vec<Cell> {
+    let row = |(&of, &nanos): (&TimeUse, &u64)| -> Vec<Cell> {
         let basis = match (of.is_productive(), of.is_inferred()) {
             (true, _) => "goodput",
             (false, false) => "recorded",
@@ -24,7 +24,7 @@ pub(super) fn uses(report: &Report) -> Option<Section> {
             basis.into(),
         ]
     };
-    let rows = listed(&goodput.uses).into_iter().map(row).collect();
+    let rows = goodput.uses.iter().map(row).collect();
     let table =
         Table { head: head(&["", "of the wall time", "over all ranks", "basis"]), rows, ..Table::default() };
     section("Goodput", about(goodput), false, table)
@@ -37,7 +37,7 @@ fn about(goodput: &Goodput) -> Vec<String> {
         units::ranks(goodput.ranks)
     )];
     if !goodput.knows_start {
-        about.push("When the processes began is not known, so their start is not part of it.".into());
+        about.push(START_UNKNOWN.into());
     }
     about
 }

@@ -1,6 +1,6 @@
-//! What the run used its wall time for: its life as one bar, the uses below it, and the attempts if it was restarted.
+//! What the run used its wall time for: a row per use, and a bar per attempt if the job was restarted.
 
-use analysis::wording::goodput::{attempt, listed, meaning, time};
+use analysis::wording::goodput::{START_UNKNOWN, attempt, meaning, time};
 use leptos::prelude::*;
 use viz::palette::{self, Rgba};
 use wire::live::Part;
@@ -48,16 +48,16 @@ fn why(missing: &Missing) -> AnyView {
 
 fn life(of: &Figures, computed_on: ComputedOn) -> AnyView {
     let mut reached = 0.0;
-    let rows = listed(&of.uses)
-        .into_iter()
-        .map(|(one, nanos)| {
+    let rows = of
+        .uses
+        .iter()
+        .map(|(&one, &nanos)| {
             let from = reached;
             reached += of.share(one);
             view! { <Row one=one time=time(nanos, computed_on) from=from to=reached /> }
         })
         .collect_view();
-    let start = (!of.knows_start)
-        .then_some("When the processes began is not known, so their start is not part of it.");
+    let start = (!of.knows_start).then_some(START_UNKNOWN);
     view! {
         <div class="scroll-x plain-scroll">
             <table class="way">
@@ -92,7 +92,7 @@ fn Row(one: TimeUse, time: String, from: f64, to: f64) -> impl IntoView {
     }
 }
 
-/// The attempts, each as a bar as long as its share of the run.
+/// The attempts, each as a bar. The longest one fills its cell.
 fn attempts(of: &Figures) -> Option<impl IntoView + use<>> {
     if of.attempts.len() < 2 {
         return None;
@@ -128,7 +128,7 @@ fn length(of: &Attempt) -> u64 {
 #[component]
 fn Life(uses: Uses, whole: f64) -> impl IntoView {
     let mut reached = 0.0;
-    let pieces = listed(&uses)
+    let pieces = uses
         .into_iter()
         .map(|(one, nanos)| {
             let (from, width) = (reached, nanos as f64 / whole * 100.0);
@@ -201,6 +201,6 @@ mod tests {
         show(live, Report { goodput: Figure::Known(of_run(attempts)), ..empty_report() });
         page.settle().await;
         let text = page.text("[data-testid=attempts]");
-        assert!(text.contains("Attempt 2") && text.contains("of which 20 were done before"), "{text}");
+        assert!(text.contains("Attempt 2") && text.contains("20 steps repeated"), "{text}");
     }
 }
