@@ -179,7 +179,8 @@ pub struct Attempt {
     pub steps: Option<(u64, u64)>,
     /// The steps of these that an earlier attempt did already: the most on any rank.
     pub repeated_steps: u64,
-    /// The times of its ranks by use, in nanoseconds. The recovery before its first step is part of it.
+    /// The times of its ranks by use, in nanoseconds. Recovery is the time before its first step if there is an earlier
+    /// attempt, and the time after its last step if there is a later one.
     #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<String, u64>))]
     pub uses: Uses,
 }

@@ -54,8 +54,7 @@ pub(super) fn attempts(report: &Report) -> Option<Section> {
         vec![(of.number + 1).to_string().into(), attempt(of).into(), recovery, repeated]
     };
     let rows = attempts.iter().map(row).collect();
-    let table =
-        Table { head: head(&["attempt", "", "recovery before", "repeated"]), rows, ..Table::default() };
+    let table = Table { head: head(&["attempt", "", "recovery", "repeated"]), rows, ..Table::default() };
     let about = vec!["Times are over all ranks.".to_owned()];
     section("Attempts", about, false, table)
 }
