@@ -20,7 +20,8 @@ throughput() {
         --dim 1024 --layers 8 --heads 16 --batch 32 --ctx 256 --bucket-cap 25 --device cuda --precision "$precision" \
         > "$work/throughput.txt" 2>&1
     { echo "== throughput $precision" && cat "$work/throughput.txt"; } >> "$raw"
-    judge "throughput of char_lm in $precision" throughput.py "$work/throughput.txt" 1024 8 256 "$peak"
+    paceline report latest --data "$work/throughput-$precision" --json > "$work/throughput.json" 2>> "$raw"
+    judge "throughput of char_lm in $precision" throughput.py "$work/throughput.txt" "$work/throughput.json" 1024 8 256 "$peak"
 }
 
 # Trains for as long as it takes to compare two things. First, the samples of the device with those of nvidia-smi.

@@ -95,9 +95,17 @@ fn the_judging_programs_accept_and_reject_their_input() -> anyhow::Result<()> {
         "1000000 parameters in 5 tensors\n  500 tokens/s\n 9000 tokens/s\n10000 tokens/s\n11000 tokens/s\n";
     let printed = write("printed.txt", printed)?;
     // 10,000 tokens of 6 MFLOP, and 12 * 10 * 10 * 10 FLOP for the attention.
-    let throughput = "PASS 1 M parameters, 10000 tokens/s, 0.1 TFLOP/s, MFU 6.0% of 1 TFLOP/s\n";
-    assert_eq!(judged("throughput.py", &[&printed, "10", "10", "10", "1"])?, throughput);
-    assert!(judged("throughput.py", &[&four, "10", "10", "10", "1"])?.starts_with("FAIL "));
+    let used = |mfu: &str| {
+        write(&format!("{}.json", mfu.len()), &format!(r#"{{"flops_utilization": {{"model": {mfu}}}}}"#))
+    };
+    let throughput =
+        |printed: &str, mfu: &str| judged("throughput.py", &[printed, &used(mfu)?, "10", "10", "10", "1"]);
+    let expected =
+        "PASS 1 M parameters, 10000 tokens/s, 0.1 TFLOP/s, MFU 6.01% of 1 TFLOP/s; the report's 6.10%\n";
+    assert_eq!(throughput(&printed, "0.061")?, expected);
+    assert!(throughput(&printed, "0.065")?.starts_with("FAIL "));
+    assert!(throughput(&printed, r#"{"missing": "NoFlops"}"#)?.starts_with("FAIL "));
+    assert!(throughput(&four, "0.061")?.starts_with("FAIL "));
 
     // One collective per rank, which our clock places 5 us later than the profiler does.
     let row = |rank: u32| format!("{rank},1000005000,1000105500,30000\n");
