@@ -4,8 +4,9 @@
 #   gpu/accept.sh [RESULTS [PART...]]
 #
 # Prints one line per check: PASS, FAIL or SKIP. Raw results go to the folder RESULTS (default: benches/results). The
-# parts are device (events, CUPTI, NCCL, costs), char_lm (the example job), torch (unmodified PyTorch jobs) and frameworks
-# (jobs of frameworks on top of PyTorch). Name some to run only these, for instance if the time of a command is limited.
+# parts are device (events, CUPTI, NCCL, costs), char_lm (the example job), torch (unmodified PyTorch jobs), frameworks
+# (jobs of frameworks on top of PyTorch) and overhead (what it costs to be attached). Name some to run only these, for
+# instance if the time of a command is limited.
 # Without a GPU, the part device ends the script with exit code 77, and the other parts print SKIP. Needs no Rust. Torch,
 # the frameworks, and the libraries for char_lm, are those that python3 has. PACELINE_WORK names a folder that keeps the
 # data of all runs. PACELINE_BROWSER names a Chromium, which takes pictures of the page during some runs.
@@ -14,10 +15,10 @@ here=$(cd "$(dirname "$0")" && pwd)
 programs=${PACELINE_PROGRAMS:-$here/../target/gpu}
 results=$(mkdir -p "${1:-$here/../benches/results}" && cd "${1:-$here/../benches/results}" && pwd)
 [ $# -gt 0 ] && shift
-[ $# -gt 0 ] || set -- device char_lm torch frameworks
+[ $# -gt 0 ] || set -- device char_lm torch frameworks overhead
 for part; do
     if [ ! -f "$here/accept/$part.sh" ]; then
-        echo "FAIL $part: there is no such part; the parts are device, char_lm, torch and frameworks"
+        echo "FAIL $part: there is no such part; the parts are device, char_lm, torch, frameworks and overhead"
         exit 2
     fi
 done
@@ -37,6 +38,7 @@ if [ -z "$work" ]; then
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
 fi
+mkdir -p "$work"
 failed=0
 
 # Prints the result of a check: WORD NAME LINE.
@@ -80,6 +82,23 @@ print(json.load(urllib.request.urlopen(sys.argv[1] + "/api/v1/runs"))[0]["run"])
     timeout 30 python3 "$here/accept/picture.py" "$PACELINE_BROWSER" "$server/runs/$run$2" \
         "$results/$today-accept-$1.png" 5 2>> "$raw"
 }
+
+# Runs a job of two ranks on one GPU: NAME OPTIONS... -- COMMAND. NCCL refuses two ranks on one GPU unless they appear
+# to be on two hosts. They then communicate over the loopback interface, with several threads.
+job() {
+    name=$1
+    shift
+    NCCL_SOCKET_IFNAME=lo NCCL_IB_DISABLE=1 NCCL_SOCKET_NTHREADS=4 NCCL_NSOCKS_PERTHREAD=2 \
+        timeout 120 paceline run -n 2 --data "$work/$name" "$@" > "$work/$name.txt" 2>&1
+    status=$?
+    {
+        echo "== $name"
+        cat "$work/$name.txt"
+        echo "== exit $status"
+    } >> "$raw"
+}
+python() { echo "NCCL_HOSTID=\$RANK exec python3 $here/accept/$*"; }
+seconds() { sed -n 's/.*step seconds: \([0-9.]*\).*/\1/p' "$work/$1.txt"; }
 
 has_torch() { python3 -c 'import torch; assert torch.cuda.is_available()' 2> /dev/null; }
 

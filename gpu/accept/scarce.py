@@ -1,7 +1,8 @@
 """An unmodified PyTorch DDP job whose rank 1 has too little device memory, which `torch.sh` observes.
 
-The memory of rank 1 is limited, and its forward pass allocates blocks of different sizes. The blocks that the allocator keeps do not
-fit later requests. It must return them to the device and try again, which stops the device.
+The memory of rank 1 is limited, and the blocks that its forward pass allocates grow, as with batches of longer and longer texts. No
+block that the allocator keeps is large enough for the next request, and the limit has no room for both. The allocator must return the
+kept one to the device and try again, which stops the device.
 """
 
 import json
@@ -13,8 +14,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 STEPS = 300
 MIB = 1 << 20
-# Sizes of the blocks of a forward pass. Two or three of them fit into the limit.
-BLOCKS = [(1100 + 60 * number) * MIB for number in range(12)]
+# The size of the first block, and the growth from one to the next: the allocator rounds to 2 MiB. Only one fits into the limit.
+FIRST, GROWTH, BLOCKS_PER_STEP = 2000 * MIB, 2 * MIB, 2
 LIMIT = 4000 * MIB
 
 dist.init_process_group("nccl")
@@ -28,11 +29,13 @@ class Model(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.layers = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024) for _ in range(4)])
+        self.blocks = 0
 
     def forward(self, batch):
         if dist.get_rank() == 1:
-            for block in BLOCKS:
-                torch.empty(block, dtype=torch.uint8, device=device).fill_(1)
+            for _ in range(BLOCKS_PER_STEP):
+                torch.empty(FIRST + self.blocks * GROWTH, dtype=torch.uint8, device=device).fill_(1)
+                self.blocks += 1
         return self.layers(batch)
 
 

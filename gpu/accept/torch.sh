@@ -1,21 +1,5 @@
-# Checks that unmodified PyTorch jobs are observed, compute the same results and take no longer.
+# Checks that unmodified PyTorch jobs are observed and compute the same results.
 
-# Runs a job of two ranks on one GPU: NAME OPTIONS... -- COMMAND. NCCL refuses two ranks on one GPU unless they appear
-# to be on two hosts. They then communicate over the loopback interface, with several threads.
-job() {
-    name=$1
-    shift
-    NCCL_SOCKET_IFNAME=lo NCCL_IB_DISABLE=1 NCCL_SOCKET_NTHREADS=4 NCCL_NSOCKS_PERTHREAD=2 \
-        timeout 120 paceline run -n 2 --data "$work/$name" "$@" > "$work/$name.txt" 2>&1
-    status=$?
-    {
-        echo "== $name"
-        cat "$work/$name.txt"
-        echo "== exit $status"
-    } >> "$raw"
-}
-python() { echo "NCCL_HOSTID=\$RANK exec python3 $here/accept/$*"; }
-seconds() { sed -n 's/.*step seconds: \([0-9.]*\).*/\1/p' "$work/$1.txt"; }
 # The loss of the last step, and a digest of all bits of the parameters after it.
 result() { sed -n 's/.*\(loss: .*\)/\1/p' "$work/$1.txt"; }
 
@@ -82,25 +66,6 @@ scarce() {
     stop_serving
 }
 
-# Prints the time of a run, or the word none if the run reported no time.
-seconds_or_none() {
-    found=$(seconds "$1")
-    echo "${found:-none}"
-}
-
-# Runs each attached job between two that are not attached, which differ from each other only by noise.
-overhead() {
-    job off -- sh -c "$(python ddp.py)"
-    all=$(seconds_or_none off)
-    for number in 1 2 3; do
-        job "on$number" --attach -- sh -c "$(python ddp.py)"
-        job "off$number" -- sh -c "$(python ddp.py)"
-        all="$all $(seconds_or_none "on$number") $(seconds_or_none "off$number")"
-    done
-    # shellcheck disable=SC2086 # these are words
-    judge "overhead of being attached" overhead.py $all
-}
-
 raw=$results/$today-accept-torch.txt
 : > "$raw"
 if has_torch; then
@@ -113,7 +78,6 @@ if has_torch; then
         observed
         traced
         scarce
-        overhead
     fi
 else
     say SKIP "PyTorch" "there is no python3 with a torch that finds the GPU"

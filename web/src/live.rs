@@ -13,7 +13,7 @@ use leptos_use::{signal_debounced, signal_throttled, use_document_visibility};
 use viz::steps::Steps;
 use wasm_bindgen::JsCast as _;
 use web_sys::{MessageEvent, VisibilityState};
-use wire::live::{StepColumns, view};
+use wire::live::{FrameError, StepColumns, view};
 use wire::views::{LiveView, Report, RunState, RunSummary};
 
 use crate::api;
@@ -235,7 +235,7 @@ fn take_frame(bytes: &[u8]) {
                 socket::restart(live.link, receive);
             }
         }
-        Err(error) => leptos::logging::warn!("{error}"),
+        Err(error) => return refuse(live, &error),
     }
     let first = INBOX.with_borrow_mut(|inbox| !std::mem::replace(&mut inbox.frame_timer, true));
     if first {
@@ -282,6 +282,52 @@ fn take_view() {
             live.newest.set(Some(Arc::new(RunView { summary: *summary, report: *report })));
         }
         Ok(LiveView::NoSuchRun) => live.no_such_run.set(true),
-        Err(error) => leptos::logging::warn!("{error}"),
+        Err(error) => refuse(live, &error),
+    }
+}
+
+/// Handles bytes that are no message to this page.
+fn refuse(live: Live, error: &FrameError) {
+    if *error == FrameError::OTHER_VERSION {
+        socket::give_up(live.link);
+    } else {
+        leptos::logging::warn!("{error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wasm_bindgen_test::wasm_bindgen_test;
+    use web_sys::MessageEventInit;
+    use wire::live::view;
+
+    use super::*;
+    use crate::mounted::mount_in_run;
+    use crate::shell::{Connection, Notice};
+
+    /// Delivers bytes as the server does.
+    fn deliver(bytes: &[u8]) {
+        let init = MessageEventInit::new();
+        init.set_data(&js_sys::Uint8Array::from(bytes).buffer());
+        receive(MessageEvent::new_with_event_init_dict("message", &init).expect("a browser creates events"));
+    }
+
+    #[wasm_bindgen_test]
+    async fn a_page_of_another_version_than_the_server_asks_to_be_reloaded() {
+        let (page, live) =
+            mount_in_run(|| view! { <Connection run=Memo::new(|_| Some("gpt-7".into())) /> <Notice /> });
+        live.link.set(Link::Live);
+        let mut frame = view::encode(&LiveView::NoSuchRun).expect("a view is plain data");
+        // The version follows the four letters at the start.
+        frame[4] ^= 1;
+        deliver(&frame);
+        page.settle().await;
+        assert!(!live.no_such_run.get_untracked(), "the view was read");
+        assert_eq!(live.link.get_untracked(), Link::Outdated);
+        assert_eq!(
+            page.text("[data-testid=stale-notice]"),
+            "The server was updated. Reload this page to see its data. Reload"
+        );
+        assert!(page.text("[data-testid=connection]").starts_with("Outdated"));
     }
 }

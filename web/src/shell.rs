@@ -172,7 +172,7 @@ fn Bar(run: Memo<Option<String>>) -> impl IntoView {
 
 /// The state of the connection. A click pauses or resumes.
 #[component]
-fn Connection(run: Memo<Option<String>>) -> impl IntoView {
+pub fn Connection(run: Memo<Option<String>>) -> impl IntoView {
     let live = expect_context::<Live>();
     let has_ended = Memo::new(move |_| live.has_ended());
     let state = Signal::derive(move || match live.link.get() {
@@ -183,12 +183,13 @@ fn Connection(run: Memo<Option<String>>) -> impl IntoView {
         Link::Stale(_) => ("stale", "Stale"),
         Link::Lost(_) => ("lost", "Reconnecting"),
         Link::Paused(_) => ("paused", "Paused"),
+        Link::Outdated => ("lost", "Outdated"),
     });
     // Seconds change every second, so a screen reader reads only the states.
     let since = move || {
         let since = match live.link.get() {
             Link::Stale(since) | Link::Lost(since) | Link::Paused(since) => since,
-            Link::Connecting | Link::Live => return String::new(),
+            Link::Connecting | Link::Live | Link::Outdated => return String::new(),
         };
         format!("for {}", units::clock((live.now.get() - since) / 1000.0))
     };
@@ -203,6 +204,7 @@ fn Connection(run: Memo<Option<String>>) -> impl IntoView {
                 class="quiet"
                 data-testid="pause"
                 title="Pause or resume (Space)"
+                style:display=move || (live.link.get() == Link::Outdated).then_some("none")
                 on:click=move |_| live.toggle_pause(run.get_untracked().as_deref())
             >
                 {move || if state.get().0 == "paused" { "Resume" } else { "Pause" }}
@@ -213,7 +215,7 @@ fn Connection(run: Memo<Option<String>>) -> impl IntoView {
 
 /// A notice that the data shown are old. It overlays the page, so that nothing moves when it appears.
 #[component]
-fn Notice() -> impl IntoView {
+pub fn Notice() -> impl IntoView {
     let live = expect_context::<Live>();
     let has_ended = Memo::new(move |_| live.has_ended());
     let words = move || {
@@ -237,8 +239,16 @@ fn Notice() -> impl IntoView {
                 age(since)
             )),
             Link::Stale(since) => Some(format!("No data for {}. This page may be out of date.", age(since))),
-            _ => None,
+            Link::Outdated => Some("The server was updated. Reload this page to see its data. ".into()),
+            Link::Connecting | Link::Live | Link::Paused(_) => None,
         }
     };
-    move || words().map(|text| view! { <div class="notice" data-testid="stale-notice">{text}</div> })
+    let is_outdated = Memo::new(move |_| live.link.get() == Link::Outdated);
+    let reload = move || {
+        is_outdated.get().then(|| {
+            let reload = |_| drop(window().location().reload());
+            view! { <button on:click=reload>"Reload"</button> }
+        })
+    };
+    move || words().map(|text| view! { <div class="notice" data-testid="stale-notice">{text} {reload}</div> })
 }

@@ -30,6 +30,8 @@ pub enum Link {
     Lost(f64),
     /// Closed by the user at this time.
     Paused(f64),
+    /// Closed because the server is of another version than this page, which cannot read its messages.
+    Outdated,
 }
 
 struct Open {
@@ -77,6 +79,12 @@ pub fn connect(path: Option<String>, link: RwSignal<Link>, handler: Handler) {
 pub fn pause(link: RwSignal<Link>) {
     close();
     link.set(Link::Paused(now_millis()));
+}
+
+/// Closes the connection for good: this page cannot read what the server sends.
+pub fn give_up(link: RwSignal<Link>) {
+    close();
+    link.set(Link::Outdated);
 }
 
 /// Replaces this connection with a new one, after a moment.

@@ -22,6 +22,11 @@ const KIND_VIEW: u16 = 5;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrameError(pub &'static str);
 
+impl FrameError {
+    /// The bytes come from a server of another version than the reader.
+    pub const OTHER_VERSION: Self = Self("the server is of another version than this page; reload the page");
+}
+
 impl fmt::Display for FrameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "bad frame: {}", self.0)

@@ -10,6 +10,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use crate::system::{build, cargo, programs, root, step};
+use crate::web;
 
 /// The programs and libraries that `gpu/accept.sh` uses, in addition to the job.
 const PROGRAMS: [&str; 4] = ["accept", "paceline", "libpaceline_attach.so", "libpaceline_python.so"];
@@ -24,6 +25,8 @@ const CAPABILITY: &str = "80";
 
 /// Builds and packs the programs, then runs the checks.
 pub fn run() -> anyhow::Result<()> {
+    // The server embeds the page.
+    web::run()?;
     step("building", &mut build(&[]))?;
     let job = job()?;
     let packed = root().join("target/gpu");

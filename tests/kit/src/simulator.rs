@@ -47,6 +47,12 @@ impl Simulation {
         Self { batches, steps, cost_nanos_per_step: cost, clocks }
     }
 
+    /// Returns the true times of a plan, without what the agents send.
+    #[must_use]
+    pub fn truth(plan: &Plan) -> Vec<StepTruth> {
+        timeline::steps(plan, &plan.faults)
+    }
+
     /// Returns the server's state after all batches. The real code processes them as if they came over the network.
     ///
     /// # Panics

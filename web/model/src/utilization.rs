@@ -164,7 +164,8 @@ pub fn on_processors(ledger: &[RankLedger]) -> Option<String> {
         .then(|| format!("The training thread of a rank ran on a processor for {}.", phases.join(", ")))
 }
 
-/// Says how many of `ranks` ranks report a device, and which devices are throttled, have errors, or ran out of memory.
+/// Says how many of `ranks` ranks report a device, and which devices are throttled, have errors, or are short of
+/// memory.
 #[must_use]
 pub fn sentence(devices: &[RankDevice], ranks: u32) -> String {
     let reporting = devices.len() as u64;
@@ -175,19 +176,26 @@ pub fn sentence(devices: &[RankDevice], ranks: u32) -> String {
     } else {
         format!("{} of {} report a device", units::count(reporting), units::ranks(ranks))
     };
-    let parts = [Some(throttled(devices)), Some(with_errors(devices)), out_of_memory(devices)];
+    let parts = [Some(throttled(devices)), Some(with_errors(devices)), short_of_memory(devices)];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     format!("{head}; {}.", parts.join("; "))
 }
 
-/// Says where PyTorch's allocator ran out of memory most often; `None` if it did not.
-fn out_of_memory(devices: &[RankDevice]) -> Option<String> {
+/// Says where PyTorch's allocator emptied its cache most often because a request did not fit into the memory; `None` if it
+/// did not. The request that follows usually succeeds, so this is no out-of-memory error.
+fn short_of_memory(devices: &[RankDevice]) -> Option<String> {
     let times = |device: &RankDevice| device.sample.get(DeviceFigure::AllocationRetries).unwrap_or(0);
     let most = devices.iter().filter(|device| times(device) > 0).max_by_key(|device| times(device))?;
     let others = devices.iter().filter(|device| times(device) > 0).count() - 1;
     let this = match times(most) {
-        1 => format!("rank {} ran out of memory once", most.rank.0),
-        more => format!("rank {} ran out of memory {} times", most.rank.0, units::count(more)),
+        1 => format!("rank {} was short of memory and emptied PyTorch's cache once", most.rank.0),
+        more => {
+            format!(
+                "rank {} was short of memory and emptied PyTorch's cache {} times",
+                most.rank.0,
+                units::count(more)
+            )
+        }
     };
     Some(match others {
         0 => this,
@@ -391,14 +399,16 @@ mod tests {
     }
 
     #[test]
-    fn the_rank_that_ran_out_of_memory_most_often_is_named() {
+    fn the_rank_that_was_short_of_memory_most_often_is_named() {
         let of = |rank, retries| device(rank, &[(DeviceFigure::AllocationRetries, retries)]);
         let found = |devices: &[RankDevice]| sentence(devices, 3);
+        assert!(found(&[of(0, 0), of(1, 12), of(2, 3)]).ends_with(
+            "; rank 1 was short of memory and emptied PyTorch's cache 12 times, and 1 other rank did so too."
+        ));
         assert!(
-            found(&[of(0, 0), of(1, 12), of(2, 3)])
-                .ends_with("; rank 1 ran out of memory 12 times, and 1 other rank did so too.")
+            found(&[of(0, 1), of(1, 0)])
+                .ends_with("; rank 0 was short of memory and emptied PyTorch's cache once.")
         );
-        assert!(found(&[of(0, 1), of(1, 0)]).ends_with("; rank 0 ran out of memory once."));
         assert!(!found(&[of(0, 0)]).contains("memory"));
     }
 

@@ -78,7 +78,7 @@ impl<'a> FrameReader<'a> {
             return Err(FrameError("it does not start with \"PCLV\""));
         }
         if head[4..6] != LIVE_VERSION.to_le_bytes() {
-            return Err(FrameError("the server has another version: reload the dashboard"));
+            return Err(FrameError::OTHER_VERSION);
         }
         if head[6..8] != kind.to_le_bytes() {
             return Err(FrameError("it is another kind of frame"));

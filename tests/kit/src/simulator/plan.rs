@@ -52,12 +52,18 @@ pub struct Plan {
     pub buckets: usize,
     /// The size of a bucket in bytes.
     pub bucket_bytes: u64,
+    /// The size of the first bucket, which DDP makes smaller.
+    pub first_bucket_bytes: u64,
     /// The mean compute time of a step, forward and backward together.
     pub compute: i64,
     /// The standard deviation of a rank's compute time in a step, as a share of the mean.
     pub jitter: f64,
     /// The standard deviation of the sequence length, which scales forward and backward together.
     pub sequence_spread: f64,
+    /// A rank stalls in one of this many steps, as in a pause of its host; 0 if it never stalls.
+    pub stall_one_in: u64,
+    /// The mean duration of a stall. Durations are exponential.
+    pub stall: i64,
     /// The latency of a collective.
     pub alpha: i64,
     /// The transfer time in nanoseconds per byte.
@@ -91,9 +97,12 @@ impl Plan {
             steps: 100,
             buckets: 4,
             bucket_bytes: 1 << 20,
+            first_bucket_bytes: 1 << 20,
             compute: 30_000_000,
             jitter: 0.02,
             sequence_spread: 0.0,
+            stall_one_in: 0,
+            stall: 0,
             alpha: 100_000,
             beta: 0.5,
             clock_offset: 3_600_000_000_000,
@@ -105,6 +114,12 @@ impl Plan {
             singly_from: u64::MAX,
             faults: Vec::new(),
         }
+    }
+
+    /// Returns the size of a bucket in bytes.
+    #[must_use]
+    pub fn bytes(&self, bucket: usize) -> u64 {
+        if bucket == 0 { self.first_bucket_bytes } else { self.bucket_bytes }
     }
 
     /// Adds a fault in all steps.

@@ -151,7 +151,7 @@ fn events(number: u64, truth: &RankTruth, clock: &HostClock, plan: &Plan) -> Vec
             comm: Comm(0),
             seq: Seq(number * truth.buckets.len() as u64 + bucket as u64),
             bucket: Bucket(bucket as u32),
-            bytes: plan.bucket_bytes,
+            bytes: plan.bytes(bucket),
             ready: clock.read(ready),
             launch: clock.read(ready),
             start: clock.read(start),

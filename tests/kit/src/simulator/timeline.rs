@@ -83,7 +83,7 @@ fn one_step(plan: &Plan, begins: &[i64], faults: &[&Fault], random: &mut ChaCha8
         let slow = extra(rank, FaultKind::Compute) + more as i64;
         let (forward, backward) = (part(1.0 / 3.0) + slow / 3, part(2.0 / 3.0) + slow - slow / 3);
         let input_end = begin + INPUT + extra(rank, FaultKind::Input);
-        let forward_begin = input_end + HOST + extra(rank, FaultKind::Host);
+        let forward_begin = input_end + HOST + extra(rank, FaultKind::Host) + stall(plan, random);
         let forward_end = forward_begin + forward;
         let backward_end = forward_end + backward;
         let ready = |bucket: usize| forward_end + backward * (bucket as i64 + 1) / plan.buckets as i64;
@@ -119,7 +119,7 @@ fn reduce(plan: &Plan, ranks: &mut [RankTruth], delays: &[i64], random: &mut Cha
             rank.buckets[bucket].1 = rank.buckets[bucket].0.max(*free) + 5_000;
         }
         let begin = ranks.iter().map(|rank| rank.buckets[bucket].1).max().unwrap_or(0);
-        let transfer = plan.alpha + (plan.beta * plan.bucket_bytes as f64) as i64;
+        let transfer = plan.alpha + (plan.beta * plan.bytes(bucket) as f64) as i64;
         let transfer = (transfer as f64 * (1.0 + 0.05 * normal(random).abs())) as i64;
         for ((rank, free), delay) in ranks.iter_mut().zip(&mut free).zip(delays) {
             // Ranks leave a collective within some microseconds of each other.
@@ -127,6 +127,15 @@ fn reduce(plan: &Plan, ranks: &mut [RankTruth], delays: &[i64], random: &mut Cha
             *free = rank.buckets[bucket].2;
         }
     }
+}
+
+/// Draws how long a rank stalls in a step.
+fn stall(plan: &Plan, random: &mut ChaCha8Rng) -> i64 {
+    // Plans without stalls draw nothing, so that their draws are those of plans that know no stalls.
+    if plan.stall_one_in == 0 || random.random_range(0..plan.stall_one_in) > 0 {
+        return 0;
+    }
+    (-(1.0 - random.random::<f64>()).ln() * plan.stall as f64) as i64
 }
 
 /// Returns a standard normal draw, as the sum of twelve uniform draws (Irwin-Hall). Its tails end at six.
