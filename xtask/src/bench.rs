@@ -13,6 +13,8 @@ pub enum Bench {
     Overhead,
     /// Planted faults in real runs: is the rank right, is the cause right, what does it cost
     Faults,
+    /// Predicted efficiencies against those of simulated jobs on 1 to 1,024 ranks
+    Predict,
     /// An hour of a healthy job under Prometheus and Alertmanager: no alert, then one for a planted fault
     Healthy,
     /// Size and speed of batches and segments
@@ -41,7 +43,7 @@ pub enum Bench {
 
 impl Bench {
     /// The measurements that [`Bench::All`] stands for.
-    const MOST: [Self; 10] = [
+    const MOST: [Self; 11] = [
         Self::Record,
         Self::Wire,
         Self::Export,
@@ -52,6 +54,7 @@ impl Bench {
         Self::Allreduce,
         Self::Overhead,
         Self::Faults,
+        Self::Predict,
     ];
 }
 
@@ -67,6 +70,7 @@ pub fn run(measurement: Bench) -> anyhow::Result<()> {
         Bench::Runs => measure("runs"),
         Bench::Overhead => measure("overhead"),
         Bench::Faults => measure("faults"),
+        Bench::Predict => measure("predict"),
         Bench::Pytorch => measure("pytorch"),
         Bench::Mishaps => measure("mishaps"),
         Bench::Stacks => measure("stacks"),

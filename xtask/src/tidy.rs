@@ -69,7 +69,14 @@ const MAY_IMPORT: [(&str, &[&str]); 23] = [
     ("paceline-examples", &["paceline-agent", "paceline-reducer", "paceline-wire"]),
     (
         "paceline-testkit",
-        &["paceline-agent", "paceline-gpu", "paceline", "paceline-reducer", "paceline-wire"],
+        &[
+            "paceline-agent",
+            "paceline-analysis",
+            "paceline-gpu",
+            "paceline",
+            "paceline-reducer",
+            "paceline-wire",
+        ],
     ),
     (
         "paceline-benches",

@@ -4,6 +4,7 @@ use crate::replay::Replay;
 use crate::stats;
 
 /// The usual step of one rank; times in nanoseconds.
+#[derive(Clone)]
 pub(super) struct Profile {
     /// The collectives in launch order.
     collectives: Vec<Usual>,
@@ -14,6 +15,7 @@ pub(super) struct Profile {
 }
 
 /// The usual times of one collective.
+#[derive(Clone)]
 struct Usual {
     bytes: f64,
     ready: f64,
@@ -22,26 +24,31 @@ struct Usual {
 }
 
 impl Profile {
-    /// Computes medians over the steps that have the same bucket layout as the newest step.
+    /// Computes means over the steps that have the same bucket layout as the newest step.
     pub(super) fn new(replays: &[&Replay]) -> Option<Self> {
         let newest = replays.last().filter(|replay| !replay.collectives.is_empty())?;
         let bytes = |replay: &Replay| replay.collectives.iter().map(|c| c.bytes).collect::<Vec<_>>();
         let layout = bytes(newest);
         let alike: Vec<&&Replay> = replays.iter().filter(|replay| bytes(replay) == layout).collect();
-        let median = |of: &dyn Fn(&Replay) -> f32| {
-            stats::median(alike.iter().map(|replay| f64::from(of(replay)))).unwrap_or(0.0)
+        let mean = |of: &dyn Fn(&Replay) -> f32| {
+            stats::mean(alike.iter().map(|replay| f64::from(of(replay)))).unwrap_or(0.0)
         };
         let usual = |at: usize| Usual {
             bytes: layout[at] as f64,
-            ready: median(&|replay| replay.collectives[at].ready_nanos),
-            gap: median(&|replay| replay.collectives[at].gap_nanos),
-            transfer: median(&|replay| replay.collectives[at].transfer_nanos),
+            ready: mean(&|replay| replay.collectives[at].ready_nanos),
+            gap: mean(&|replay| replay.collectives[at].gap_nanos),
+            transfer: mean(&|replay| replay.collectives[at].transfer_nanos),
         };
         Some(Self {
             collectives: (0..layout.len()).map(usual).collect(),
-            before: median(&|replay| replay.before_nanos),
-            after: median(&|replay| replay.after_nanos),
+            before: mean(&|replay| replay.before_nanos),
+            after: mean(&|replay| replay.after_nanos),
         })
+    }
+
+    /// Returns the size of each collective in bytes, and its transfer in seconds.
+    pub(super) fn transfers(&self) -> Vec<(u64, f64)> {
+        self.collectives.iter().map(|usual| (usual.bytes as u64, usual.transfer / 1e9)).collect()
     }
 
     pub(super) fn bytes(&self) -> u64 {

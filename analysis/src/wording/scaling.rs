@@ -11,11 +11,14 @@ pub(crate) fn assumptions(ranks: u32) -> Vec<String> {
              with (ranks - 1) / ranks; links between machines are as fast as the measured links.",
             units::count(ranks.into())
         ),
-        "Differences between ranks that change from step to step grow like the largest of as many normal draws as there \
-         are ranks; steady differences stay the same."
+        "Differences between ranks that change from step to step grow like the largest of as many draws from the observed \
+         ones as there are ranks; steady differences stay the same."
             .into(),
-        "The lower end of the band assumes a heavier tail, the upper end tree latency and no growth of unevenness; the \
-         model's error at the measured world size widens both."
+        "The lower end of the band assumes the heaviest tail that the largest differences allow, and that their growth is \
+         exposed in full. The upper end assumes tree latency and no growth."
+            .into(),
+        "The choice of the observed steps and the model's error widen both ends. What none of these steps shows, such as a \
+         rarer stall, is not in the band."
             .into(),
     ]
 }

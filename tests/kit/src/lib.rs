@@ -23,6 +23,7 @@ pub mod meeting;
 pub mod mishaps;
 pub mod monitoring;
 pub mod nvidia;
+pub mod predictions;
 pub mod programs;
 pub mod results;
 pub mod simulator;

@@ -1,6 +1,7 @@
 //! End-to-end tests of published figures: against the truth of simulated jobs, and of real jobs with planted faults.
 
 mod mfu;
+mod predictions;
 mod truth;
 mod verdicts;
 mod what_if;

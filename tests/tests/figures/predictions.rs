@@ -1,0 +1,45 @@
+//! Predicted efficiencies against those of simulated jobs.
+
+use anyhow::ensure;
+use testkit::predictions::{Checked, Job};
+
+/// The number of jobs of each kind. `cargo xtask bench predict` takes more.
+const JOBS: u64 = 20;
+
+fn checked(has_stalls: bool) -> anyhow::Result<Vec<Checked>> {
+    let mut all = Vec::new();
+    for seed in 1..=JOBS {
+        let of_job = Job::draw(seed, has_stalls).check();
+        all.extend(of_job.map_err(|missing| anyhow::anyhow!("job {seed}: {missing}"))?);
+    }
+    Ok(all)
+}
+
+fn share_inside(checked: &[Checked]) -> f64 {
+    checked.iter().filter(|checked| checked.is_inside()).count() as f64 / checked.len() as f64
+}
+
+#[test]
+fn the_band_of_a_prediction_holds_the_truth() -> anyhow::Result<()> {
+    let even = checked(false)?;
+    ensure!(share_inside(&even) >= 0.95, "in {:.3} of the predictions", share_inside(&even));
+    // Few ranks in the fitted steps say less about rare stalls on many.
+    let stalling = checked(true)?;
+    ensure!(
+        share_inside(&stalling) >= 0.85,
+        "with stalls: in {:.3} of the predictions",
+        share_inside(&stalling)
+    );
+    Ok(())
+}
+
+#[test]
+fn the_band_says_something_near_the_fitted_number_of_ranks() -> anyhow::Result<()> {
+    let near = checked(false)?.into_iter().filter(|checked| checked.predicted.ranks <= 16);
+    let mut widths: Vec<f64> =
+        near.map(|near| near.predicted.efficiency_high - near.predicted.efficiency_low).collect();
+    widths.sort_by(f64::total_cmp);
+    let median = widths[widths.len() / 2];
+    ensure!(median < 0.05, "half of the bands are wider than {median:.3}");
+    Ok(())
+}
