@@ -20,7 +20,7 @@ struct Read {
     below: fn(&Report) -> String,
 }
 
-const FIGURES: [Read; 5] = [
+const FIGURES: [Read; 6] = [
     Read {
         testid: "step-time",
         name: "step time",
@@ -76,6 +76,21 @@ const FIGURES: [Read; 5] = [
         change: by_points,
         below: |report| report.flops_utilization.basis.clone().unwrap_or_default(),
     },
+    Read {
+        testid: "goodput-ratio",
+        name: "goodput",
+        value: |report| report.goodput.as_result().map(|of| of.ratio).map_err(Missing::to_string),
+        write: |_, ratio| units::percent(ratio),
+        change: by_points,
+        // Unlike the other figures, it is of the whole run.
+        below: |report| {
+            let of = report.goodput.known();
+            of.map_or_else(String::new, |of| {
+                let wall = units::clock(of.wall_nanos as f64 / 1e9);
+                format!("of the whole run, {wall} on {}", units::ranks(of.ranks))
+            })
+        },
+    },
 ];
 
 /// Says what efficiency was measured, and against which run.
@@ -101,7 +116,9 @@ pub fn Figures(compared: Compared) -> impl IntoView {
                 let report = now.as_deref();
                 let value = report.map_or_else(|| Err(String::new()), |report| (read.value)(report));
                 let below = match (report, &healthy, &value) {
-                    (Some(_), Some(healthy), Ok(value)) => against(read, *value, healthy),
+                    (Some(report), Some(healthy), Ok(value)) => {
+                        against(read, *value, healthy).unwrap_or_else(|| (read.below)(report))
+                    }
                     (Some(report), ..) => (read.below)(report),
                     (None, ..) => String::new(),
                 };
@@ -141,12 +158,12 @@ fn by_points(before: f64, now: f64) -> String {
     units::points(now - before)
 }
 
-/// Compares a value with that of the healthy period.
-fn against(read: &Read, value: f64, healthy: &Report) -> String {
-    let Ok(before) = (read.value)(healthy) else { return String::new() };
+/// Compares a value with that of the healthy period; `None` if that is missing.
+fn against(read: &Read, value: f64, healthy: &Report) -> Option<String> {
+    let before = (read.value)(healthy).ok()?;
     let change = match (read.change)(before, value) {
         none if none.is_empty() => none,
         change => format!(" ({change})"),
     };
-    units::unbroken(&format!("healthy {}{change}", (read.write)(healthy, before)))
+    Some(units::unbroken(&format!("healthy {}{change}", (read.write)(healthy, before))))
 }
