@@ -20,7 +20,10 @@ use std::str::FromStr;
 
 use wire::ids::Step;
 use wire::live::Waterfall;
+use wire::usage::Usage;
 use wire::views::RunSummary;
+
+use crate::state::usage::MeasureHistory;
 
 /// The number of steps that are exported by default.
 pub const USUALLY_EXPORTED: u64 = 50;
@@ -28,7 +31,7 @@ pub const USUALLY_EXPORTED: u64 = 50;
 /// The format of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// Trace for <https://ui.perfetto.dev>, with arrows between the slices of a collective
+    /// Trace for <https://ui.perfetto.dev>, with arrows between the slices of a collective, and how devices and hosts were used
     Perfetto,
     /// Trace in the format of PyTorch's profiler, for HolisticTraceAnalysis and chrome://tracing
     Chrome,
@@ -51,6 +54,12 @@ impl Format {
             Self::Parquet => "parquet",
             Self::Csv => "csv",
         }
+    }
+
+    /// Returns whether files of the format have measures of devices and hosts beside the steps.
+    #[must_use]
+    pub fn has_measures(self) -> bool {
+        self == Self::Perfetto
     }
 
     /// Returns the file extension, without a dot.
@@ -171,6 +180,19 @@ impl<W: Write + Send> Writer<W> {
             Self::Chrome(writer) => writer.step(step),
             Self::Parquet(writer) => writer.step(step),
             Self::Csv(writer) => writer.step(step),
+        }
+    }
+
+    /// Adds a measure of devices or hosts, by rank, during the steps that were added. Only traces for Perfetto have room for it.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be written.
+    pub fn measure(&mut self, usage: Usage, ranks: &[MeasureHistory]) -> io::Result<()> {
+        match self {
+            Self::Perfetto(writer) => {
+                writer.measure(usage, ranks.iter().map(|history| history.values().samples().collect()))
+            }
+            Self::Chrome(_) | Self::Parquet(_) | Self::Csv(_) => Ok(()),
         }
     }
 

@@ -8,6 +8,7 @@ use anyhow::{Context as _, bail};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use wire::live::Waterfall;
+use wire::usage::Usage;
 use wire::views::RunSummary;
 
 use super::{ExportArguments, print, progress, runs};
@@ -29,7 +30,8 @@ pub(super) fn export(arguments: &ExportArguments) -> anyhow::Result<()> {
     if arguments.utilization {
         return utilization(arguments, &run, &summary);
     }
-    drop(run);
+    // The records of a large run take room that reading its steps needs.
+    let run = arguments.format.has_measures().then_some(run);
     let (first, last) = export::range(arguments.steps.as_deref(), &summary)?;
     let mut sink: Option<Sink> = None;
     let (mut steps, mut unplaced) = (0_u64, 0_u64);
@@ -49,10 +51,13 @@ pub(super) fn export(arguments: &ExportArguments) -> anyhow::Result<()> {
         sink.step(waterfall).with_context(|| format!("cannot write {}", arguments.output.display()))
     })?;
     bar.finish_and_clear();
-    let Some(sink) = sink else {
+    let Some(mut sink) = sink else {
         let newest = summary.last_step.unwrap_or(0);
         return Err(Refusal::NothingThere { run: summary.run.to_string(), first, last, newest }.into());
     };
+    if let Some(run) = &run {
+        sink.measures(run).with_context(|| format!("cannot write {}", arguments.output.display()))?;
+    }
     let what = sink.finish().with_context(|| format!("cannot write {}", arguments.output.display()))?;
     let left_out = match unplaced {
         0 => String::new(),
@@ -119,6 +124,16 @@ impl Sink {
         match self {
             Self::One(writer, _) => writer.step(step),
             Self::PerRank(directory) => directory.step(step),
+        }
+    }
+
+    /// Adds how devices and hosts were used.
+    fn measures(&mut self, run: &Run) -> io::Result<()> {
+        match self {
+            Self::One(writer, _) => {
+                Usage::ALL.into_iter().try_for_each(|usage| writer.measure(usage, &run.usage(usage)))
+            }
+            Self::PerRank(_) => Ok(()),
         }
     }
 

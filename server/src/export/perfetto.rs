@@ -1,5 +1,6 @@
 //! Traces for Perfetto. Each rank is a process with a compute track and a communication track. Buckets are slices with
-//! their figures as arguments, and flow arrows connect the slices of a collective over all ranks.
+//! their figures as arguments, and flow arrows connect the slices of a collective over all ranks. How devices and hosts were
+//! used is a counter track per rank and measure.
 //!
 //! The message types are the needed part of `perfetto/trace/trace_packet.proto` and `track_event.proto`. Their field
 //! numbers are Perfetto's public wire format. Repeated names are interned: written once and then referred to by number.
@@ -11,12 +12,14 @@ use std::io::{self, Write};
 
 use prost::Message;
 use wire::live::{SliceKind, Waterfall};
+use wire::usage::{Usage, UsageUnit};
 use wire::views::RunSummary;
 
 use super::model::{self, BucketRow, RankStep, Stretch};
 use proto::{
-    ClockSnapshot, ClockTime, DebugAnnotation, INSTANT, InternedData, InternedName, ProcessDescriptor,
-    SLICE_BEGIN, SLICE_END, ThreadDescriptor, TracePacket, TrackDescriptor, TrackEvent,
+    COUNTER, ClockSnapshot, ClockTime, CounterDescriptor, DebugAnnotation, INSTANT, InternedData,
+    InternedName, ProcessDescriptor, SLICE_BEGIN, SLICE_END, ThreadDescriptor, TracePacket, TrackDescriptor,
+    TrackEvent,
 };
 
 /// Perfetto's id of the clock that counts from boot, which is a trace's default clock.
@@ -30,6 +33,8 @@ const SEQ_NEEDS_INCREMENTAL_STATE: u32 = 2;
 const PACKET_KEY: u8 = 0x0a;
 /// The size up to which packets are collected before they are written, in bytes.
 const CHUNK: usize = 64 << 10;
+/// The first id of the tracks of measures, beyond those of ranks.
+const MEASURE_TRACKS: u64 = 1 << 40;
 
 /// The arguments of a bucket's slice, in order.
 const BUCKET_ARGS: [&str; 10] = [
@@ -59,6 +64,10 @@ impl Tracks {
     }
 }
 
+/// A sample of a measure: the end of the interval that it covers in nanoseconds, the length of the interval in seconds, and
+/// the value; NaN if it is not known.
+pub type Sample = (i64, f64, f32);
+
 /// The interned names of one kind.
 #[derive(Default)]
 struct Names {
@@ -84,7 +93,8 @@ pub struct Writer<W> {
     out: W,
     rank: Option<u32>,
     buffer: Vec<u8>,
-    begun: bool,
+    /// The begin and the end of what is written.
+    window: Option<(i64, i64)>,
     events: Names,
     arguments: Names,
     kinds: [u64; SliceKind::ALL.len()],
@@ -104,7 +114,7 @@ impl<W: Write> Writer<W> {
             out,
             rank,
             buffer: Vec::with_capacity(2 * CHUNK),
-            begun: false,
+            window: None,
             kinds: SliceKind::ALL.map(|kind| events.number(kind.name())),
             bucket_args: BUCKET_ARGS.map(|name| arguments.number(name)),
             events,
@@ -122,11 +132,64 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// Returns an error if the trace cannot be written.
     pub fn step(&mut self, step: &Waterfall) -> io::Result<()> {
-        if !self.begun {
-            self.begun = true;
+        if self.window.is_none() {
             self.first_packet(step.origin_unix_nanos)?;
         }
-        model::ranks(step, self.rank).iter().try_for_each(|rank| self.rank(rank))
+        for rank in model::ranks(step, self.rank) {
+            let (from, to) = self.window.unwrap_or((rank.begin, rank.end));
+            self.window = Some((from.min(rank.begin), to.max(rank.end)));
+            self.rank(&rank)?;
+        }
+        Ok(())
+    }
+
+    /// Adds a measure of devices or hosts, by rank, during the steps that were added. A measure that is 0 on all ranks is left
+    /// out.
+    ///
+    /// # Errors
+    /// Returns an error if the trace cannot be written.
+    pub fn measure(&mut self, usage: Usage, ranks: impl Iterator<Item = Vec<Sample>>) -> io::Result<()> {
+        let Some((from, to)) = self.window else { return Ok(()) };
+        let placed = |(end, seconds, value): Sample| {
+            let begin = end - (seconds * 1e9) as i64;
+            (end > from && begin < to && !value.is_nan()).then_some((begin.max(from), f64::from(value)))
+        };
+        let ranks: Vec<(u32, Vec<(i64, f64)>)> = (0..)
+            .zip(ranks)
+            .filter(|(rank, _)| self.rank.is_none_or(|only| only == *rank))
+            .map(|(rank, samples)| (rank, samples.into_iter().filter_map(placed).collect()))
+            .collect();
+        if ranks.iter().flat_map(|(_, values)| values).all(|(_, value)| *value == 0.0) {
+            return Ok(());
+        }
+        ranks.iter().try_for_each(|(rank, values)| self.counter(usage, *rank, values))
+    }
+
+    fn counter(&mut self, usage: Usage, rank: u32, values: &[(i64, f64)]) -> io::Result<()> {
+        if values.is_empty() {
+            return Ok(());
+        }
+        let track = MEASURE_TRACKS + u64::from(rank) * Usage::ALL.len() as u64 + usage as u64;
+        let (unit, factor) = match usage.unit() {
+            UsageUnit::Share => ("%", 100.0),
+            other => (other.name(), 1.0),
+        };
+        self.describe(TrackDescriptor {
+            uuid: Some(track),
+            name: Some(usage.name().into()),
+            parent_uuid: Some(Tracks::new(rank).process),
+            counter: Some(CounterDescriptor { unit_name: Some(unit.into()) }),
+            ..TrackDescriptor::default()
+        })?;
+        values.iter().try_for_each(|&(at, value)| {
+            let value = Some(value * factor);
+            self.event(
+                track,
+                COUNTER,
+                TrackEvent { double_counter_value: value, ..TrackEvent::default() },
+                at,
+            )
+        })
     }
 
     /// Writes the remaining packets and returns the underlying writer.

@@ -10,17 +10,20 @@ use serde::Deserialize;
 use tokio::sync::Semaphore;
 use utoipa::IntoParams;
 use wire::ids::Step;
+use wire::usage::Usage;
 use wire::views::{ApiError, RunSummary};
 
 use super::App;
 use super::api::find;
 use super::error::Failure;
+use super::usage::usage_of;
 use crate::export::{self, Format, Refusal, Writer};
 use crate::state::budget;
 use crate::state::command::Command;
 use crate::state::older::{Between, Older};
 use crate::state::steps::Placed;
 use crate::state::stored_steps::{Limits, NotRead};
+use crate::state::usage::MeasureHistory;
 
 /// The largest number of steps in an answer. Answers are built in memory. `paceline export` has no such limit.
 const MAX_STEPS: u64 = 5_000;
@@ -123,6 +126,10 @@ async fn write(
             Refusal::NothingThere { run: summary.run.to_string(), first, last, newest }.to_string(),
         )
     };
+    for usage in Usage::ALL.into_iter().filter(|_| format.has_measures()) {
+        let ranks = usage_of(app, summary.run.as_str(), usage).await?;
+        file = blocking(move || file.add_measure(usage, &ranks)).await?;
+    }
     Ok(file.writer.ok_or_else(missing)?.finish().map_err(failed)?.0)
 }
 
@@ -137,6 +144,13 @@ struct File {
 impl File {
     fn add(mut self, placed: &[Placed]) -> Result<Self, Failure> {
         placed.iter().try_for_each(|placed| self.add_step(placed))?;
+        Ok(self)
+    }
+
+    fn add_measure(mut self, usage: Usage, ranks: &[MeasureHistory]) -> Result<Self, Failure> {
+        if let Some(writer) = &mut self.writer {
+            writer.measure(usage, ranks).map_err(failed)?;
+        }
         Ok(self)
     }
 

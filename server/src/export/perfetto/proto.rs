@@ -63,12 +63,22 @@ pub(super) struct ClockTime {
 pub(super) struct TrackDescriptor {
     #[prost(uint64, optional, tag = "1")]
     pub(super) uuid: Option<u64>,
+    #[prost(string, optional, tag = "2")]
+    pub(super) name: Option<String>,
     #[prost(message, optional, tag = "3")]
     pub(super) process: Option<ProcessDescriptor>,
     #[prost(message, optional, tag = "4")]
     pub(super) thread: Option<ThreadDescriptor>,
     #[prost(uint64, optional, tag = "5")]
     pub(super) parent_uuid: Option<u64>,
+    #[prost(message, optional, tag = "8")]
+    pub(super) counter: Option<CounterDescriptor>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct CounterDescriptor {
+    #[prost(string, optional, tag = "6")]
+    pub(super) unit_name: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -101,6 +111,8 @@ pub(super) struct TrackEvent {
     pub(super) track_uuid: Option<u64>,
     #[prost(string, optional, tag = "23")]
     pub(super) name: Option<String>,
+    #[prost(double, optional, tag = "44")]
+    pub(super) double_counter_value: Option<f64>,
     // Perfetto declares flow ids as unpacked, and ignores packed ones.
     #[prost(fixed64, repeated, packed = "false", tag = "47")]
     pub(super) flow_ids: Vec<u64>,
@@ -122,3 +134,5 @@ pub(super) const SLICE_BEGIN: i32 = 1;
 pub(super) const SLICE_END: i32 = 2;
 /// The `TrackEvent.Type` of an instant.
 pub(super) const INSTANT: i32 = 3;
+/// The `TrackEvent.Type` of a value of a counter.
+pub(super) const COUNTER: i32 = 4;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::proto::Trace;
 use super::*;
 use crate::export::Format;
-use crate::export::tests::written;
+use crate::export::tests::{summary, waterfall, written};
 
 #[test]
 fn slices_are_nested_on_declared_tracks_and_a_collective_is_one_flow() {
@@ -87,4 +87,39 @@ fn a_trace_of_one_rank_declares_only_that_rank() {
     let processes: Vec<i32> =
         trace.packet.iter().filter_map(|p| p.track_descriptor.as_ref()?.process.as_ref()?.pid).collect();
     assert_eq!(processes, [2]);
+}
+
+#[test]
+fn how_a_device_was_used_is_a_counter_of_its_rank_during_the_steps() {
+    const BEGIN: i64 = 1_790_000_000_000_000_000;
+    let mut writer = Writer::begin(Vec::new(), &summary(), None).unwrap();
+    writer.step(&waterfall()).unwrap();
+    let second = 1_000_000_000;
+    // The step takes 0.1 ms. The second sample ends in it, the third one begins in it.
+    let of_rank_0 = vec![
+        (BEGIN - 10, 1.0, 0.5),
+        (BEGIN + 50_000, 1.0, 0.25),
+        (BEGIN + 50_000 + second, 1.0, 0.75),
+        (BEGIN + 50_000 + 2 * second, 1.0, 0.5),
+    ];
+    let of_rank_1 = vec![(BEGIN + 50_000, 1.0, f32::NAN)];
+    writer.measure(Usage::DeviceBusy, [of_rank_0, of_rank_1].into_iter()).unwrap();
+    writer.measure(Usage::DeviceErrors, [vec![(BEGIN + 50_000, 1.0, 0.0)]].into_iter()).unwrap();
+    let trace = Trace::decode(writer.finish().unwrap().as_slice()).unwrap();
+
+    let described = trace.packet.iter().filter_map(|packet| packet.track_descriptor.as_ref());
+    let counters: Vec<&TrackDescriptor> = described.filter(|track| track.counter.is_some()).collect();
+    assert_eq!(counters.len(), 1, "only rank 0 has a known measure that is not 0: {counters:?}");
+    assert_eq!(counters[0].name.as_deref(), Some("device busy"));
+    assert_eq!(counters[0].parent_uuid, Some(Tracks::new(0).process));
+    assert_eq!(counters[0].counter.as_ref().unwrap().unit_name.as_deref(), Some("%"));
+    let values: Vec<(u64, f64)> = trace
+        .packet
+        .iter()
+        .filter_map(|packet| {
+            let event = packet.track_event.as_ref().filter(|event| event.track_uuid == counters[0].uuid)?;
+            Some((packet.timestamp? - BEGIN as u64, event.double_counter_value?))
+        })
+        .collect();
+    assert_eq!(values, [(0, 25.0), (50_000, 75.0)]);
 }
