@@ -9,7 +9,11 @@ seconds_or_none() {
 # Runs each attached job between two that are not attached, which differ from each other only by noise.
 overhead() {
     job off -- sh -c "$(python ddp.py)"
-    all=$(seconds_or_none off)
+    if [ -z "$(seconds off)" ]; then
+        say SKIP "overhead of being attached" "two ranks do not run on this GPU even without Paceline; see $raw"
+        return
+    fi
+    all=$(seconds off)
     for number in 1 2 3; do
         job "on$number" --attach -- sh -c "$(python ddp.py)"
         job "off$number" -- sh -c "$(python ddp.py)"

@@ -168,6 +168,10 @@ struct Row {
     planned: Planned,
     /// The days with the pipeline's bubble and with failures.
     days: f64,
+    /// The fewest and the most days, with the band of the efficiency. `None` if the efficiency is assumed.
+    days_range: Option<(f64, f64)>,
+    /// The band of the efficiency.
+    efficiency_range: Option<(f64, f64)>,
     /// The seconds between checkpoints, and the share of the time that failures and checkpoints take.
     failures: Option<(f64, f64)>,
     /// What limits the training.
@@ -176,7 +180,8 @@ struct Row {
 
 impl Row {
     fn new(arguments: &PlanArguments, training: &Training, ranks: u32, source: &Source) -> Self {
-        let planned = training.on(ranks, (source.efficiency)(ranks));
+        let Expected { efficiency, range } = (source.efficiency)(ranks);
+        let planned = training.on(ranks, efficiency);
         let FailureArguments { failure_hours, checkpoint, restart } = arguments.failures;
         let failures = failure_hours.zip(checkpoint).zip(restart).map(|((hours, checkpoint), restart)| {
             let failures = Failures::on(ranks, hours * 3_600.0, checkpoint);
@@ -185,7 +190,16 @@ impl Row {
         let works = 1.0 - idle(arguments).unwrap_or(0.0);
         let remains = 1.0 - failures.map_or(0.0, |(_, lost)| lost);
         let bound = arguments.bound(&planned);
-        Self { planned, days: planned.days / works / remains, failures, bound }
+        let days = |planned: Planned| planned.days / works / remains;
+        Self {
+            planned,
+            days: days(planned),
+            days_range: range
+                .map(|(low, high)| (days(training.on(ranks, high)), days(training.on(ranks, low)))),
+            efficiency_range: range,
+            failures,
+            bound,
+        }
     }
 }
 
@@ -194,9 +208,16 @@ fn idle(arguments: &PlanArguments) -> Option<f64> {
     Some(bubble(arguments.stages?, arguments.micro_batches?))
 }
 
+/// The efficiency on a number of ranks.
+struct Expected {
+    efficiency: f64,
+    /// The band that it lies in; `None` if it is assumed.
+    range: Option<(f64, f64)>,
+}
+
 /// Where the efficiency, and perhaps the MFU, are from.
 struct Source {
-    efficiency: Box<dyn Fn(u32) -> f64>,
+    efficiency: Box<dyn Fn(u32) -> Expected>,
     /// The source of the efficiency, as a phrase.
     phrase: String,
     mfu: Option<f64>,
@@ -205,7 +226,8 @@ struct Source {
 fn source(arguments: &PlanArguments) -> anyhow::Result<Source> {
     let Some(name) = &arguments.run else {
         let phrase = "1 / (1 + 0.04 sqrt(ranks)), assumed; --run RUN uses the model of a run".into();
-        return Ok(Source { efficiency: Box::new(usual_efficiency), phrase, mfu: None });
+        let assumed = |ranks| Expected { efficiency: usual_efficiency(ranks), range: None };
+        return Ok(Source { efficiency: Box::new(assumed), phrase, mfu: None });
     };
     let run = runs::find(&Layout::new(arguments.data.path()), name)?;
     let report = run.report(usize::MAX, ServerClock::start().now());
@@ -222,7 +244,14 @@ fn source(arguments: &PlanArguments) -> anyhow::Result<Source> {
     // The MFU of the run includes the losses at its own world size, which the efficiency counts.
     let alone = model.efficiency(report.ranks);
     let mfu = report.flops_utilization.model.value().map(|mfu| (mfu / alone).min(1.0));
-    Ok(Source { efficiency: Box::new(move |ranks| model.efficiency(ranks)), phrase, mfu })
+    let expected = move |ranks| {
+        let predicted = model.predict(ranks);
+        Expected {
+            efficiency: predicted.efficiency,
+            range: Some((predicted.efficiency_low, predicted.efficiency_high)),
+        }
+    };
+    Ok(Source { efficiency: Box::new(expected), phrase, mfu })
 }
 
 fn table(arguments: &PlanArguments, training: &Training, rows: &[Row], source: &Source) -> String {
@@ -231,8 +260,10 @@ fn table(arguments: &PlanArguments, training: &Training, rows: &[Row], source: &
         "ranks", "ideal days", "efficiency", "days", "speed-up", "bound by"
     );
     let has_failures = rows.iter().any(|row| row.failures.is_some());
+    let has_range = rows.iter().any(|row| row.days_range.is_some());
+    out += if has_range { "                 days, band" } else { "" };
     out += if has_failures { "    checkpoint every    lost to failures\n" } else { "\n" };
-    for Row { planned, days, failures, bound } in rows {
+    for Row { planned, days, days_range, failures, bound, .. } in rows {
         out += &format!(
             "{:>8}{:>14.2}{:>10.1} %{:>14.2}{:>12.1}{:>16}",
             planned.ranks,
@@ -242,6 +273,9 @@ fn table(arguments: &PlanArguments, training: &Training, rows: &[Row], source: &
             planned.speed_up,
             bound.name()
         );
+        if let Some((fewest, most)) = days_range {
+            out += &format!("{:>27}", format!("{fewest:.2} to {most:.2}"));
+        }
         if let Some((interval, lost)) = failures {
             out += &format!("{:>20}{:>18.1} %", units::clock(*interval), lost * 100.0);
         }
@@ -255,6 +289,11 @@ fn table(arguments: &PlanArguments, training: &Training, rows: &[Row], source: &
             per_parameter
         ),
     ];
+    if has_range {
+        about.push(
+            "Band: what the days would be with the ends of the band of the predicted efficiency.".into(),
+        );
+    }
     if arguments.mfu.is_none() {
         about.push(format!("MFU: {:.1} %, of the run without its loss to scaling.", training.mfu * 100.0));
     }
@@ -274,9 +313,10 @@ fn table(arguments: &PlanArguments, training: &Training, rows: &[Row], source: &
 }
 
 fn json(arguments: &PlanArguments, training: &Training, rows: &[Row], source: &Source) -> serde_json::Value {
-    let row = |Row { planned, days, failures, bound }: &Row| {
+    let row = |Row { planned, days, days_range, efficiency_range, failures, bound }: &Row| {
         serde_json::json!({
             "ranks": planned.ranks, "ideal_days": planned.ideal_days, "efficiency": planned.efficiency, "days": days,
+            "efficiency_range": efficiency_range, "days_range": days_range,
             "speed_up": planned.speed_up, "bound_by": bound,
             "checkpoint_every_seconds": failures.map(|(interval, _)| interval),
             "lost_to_failures": failures.map(|(_, lost)| lost),

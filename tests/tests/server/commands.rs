@@ -4,6 +4,8 @@ use std::path::Path;
 
 use anyhow::ensure;
 use testkit::programs::{Job, paceline, report};
+use testkit::simulator::{Plan, Simulation};
+use testkit::stored;
 
 /// Runs `paceline ARGUMENTS`. Returns the exit code, the standard output and the standard error.
 fn said(arguments: &[&str]) -> anyhow::Result<(i32, String, String)> {
@@ -97,6 +99,34 @@ fn a_plan_matches_known_durations() -> anyhow::Result<()> {
         said(&["plan", "--params", "0", "--tokens", "1e12", "--peak", "1e15", "--mfu", "2", "--ranks", "8"])?;
     assert_eq!(code, 2);
     assert!(complained.contains("7e9"), "{complained}");
+    Ok(())
+}
+
+#[test]
+fn a_plan_by_a_run_has_the_band_of_its_model() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let plan = Plan { first_bucket_bytes: 256 << 10, ..Plan::small(7) };
+    stored::store(data.path(), &Simulation::run(&plan).batches)?;
+    let data_text = data.path().to_string_lossy();
+    let known = ["plan", "--params", "7e9", "--tokens", "1e12", "--peak", "1e15", "--mfu", "0.4"];
+    let by_run = ["--run", "latest", "--data", &data_text, "--ranks", "4,1024"];
+    let (code, printed, complained) = said(&[&known[..], &by_run].concat())?;
+    assert_eq!(code, 0, "{complained}");
+    assert!(
+        printed.contains("days, band") && printed.contains("model of run simulated-7 on 4 ranks"),
+        "{printed}"
+    );
+    let (_, printed, _) = said(&[&known[..], &by_run, &["--json"]].concat())?;
+    let planned: serde_json::Value = serde_json::from_str(&printed)?;
+    for row in planned["plan"].as_array().expect("there are rows") {
+        let number = |value: &serde_json::Value| value.as_f64().expect("a number");
+        let (low, high) = (number(&row["efficiency_range"][0]), number(&row["efficiency_range"][1]));
+        assert!((low..=high).contains(&number(&row["efficiency"])) && low < high, "{row}");
+        let days = |efficiency: f64| number(&row["ideal_days"]) / efficiency;
+        for (at, efficiency) in [(0, high), (1, low)] {
+            assert!((number(&row["days_range"][at]) / days(efficiency) - 1.0).abs() < 1e-9, "{row}");
+        }
+    }
     Ok(())
 }
 
