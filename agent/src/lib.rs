@@ -316,6 +316,14 @@ impl Notes {
         }
     }
 
+    /// Sends the number of this process's first step, which the job resumes from a checkpoint. For agents that count from 0.
+    pub fn resumed(&self, step: Step) {
+        if let Some(queue) = &self.queue {
+            // See `workload`.
+            let _lost_when_full = queue.try_send(Note::Resumed(step));
+        }
+    }
+
     /// Sends the stacks of this rank's threads.
     pub fn stacks(&self, stacks: Stacks) {
         if let Some(queue) = &self.queue {

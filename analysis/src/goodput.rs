@@ -57,10 +57,15 @@ impl Lifeline {
         self.newest().into_iter().for_each(|attempt| name.clone_into(&mut attempt.clock));
     }
 
-    /// Notes that the newest process counts its steps from the first one after those that were done before, whether it is
-    /// recorded or not.
+    /// Notes that the newest process counts its steps from the one that it resumes, or else from the first one after those that
+    /// were done before, whether it is recorded or not.
     pub fn counts_from_its_start(&mut self) {
         self.newest().into_iter().for_each(|attempt| attempt.counts_from_its_start = true);
+    }
+
+    /// Notes the step that the newest process resumes. Only the first one counts.
+    pub fn resumes(&mut self, step: Step) {
+        self.newest().into_iter().for_each(|attempt| attempt.resumed = attempt.resumed.or(Some(step)));
     }
 
     /// Notes that the newest process began at `at` on its clock.
@@ -204,7 +209,7 @@ fn list(listed: &mut Vec<views::Attempt>, attempt: &Attempt, began: ServerNanos,
     let of = &mut listed[at];
     of.began_unix_millis = of.began_unix_millis.min(began_unix_millis);
     of.ranks += 1;
-    of.repeated_steps = of.repeated_steps.max(attempt.repeated);
+    of.repeated_steps = of.repeated_steps.max(attempt.repeated_steps());
     if let Some((first, last)) = attempt.steps {
         let (known_first, known_last) = of.steps.unwrap_or((first.0, last.0));
         of.steps = Some((known_first.min(first.0), known_last.max(last.0)));
@@ -251,9 +256,13 @@ impl Booked {
             booked.until = began + sum(&attempt.nanos) as i64;
             let (launch, setup) = attempt.startup_nanos();
             booked.advance(if at == 0 { TimeUse::Launch } else { TimeUse::Recovery }, launch);
-            let of_steps = attempt.missing_at_start().saturating_mul(typical).min(setup);
-            booked.advance(TimeUse::OtherInSteps, of_steps);
-            booked.advance(if at == 0 { TimeUse::Setup } else { TimeUse::Recovery }, setup - of_steps);
+            let (repeated, others) = attempt.missing_at_start();
+            let repeated = repeated.saturating_mul(typical).min(setup);
+            let others = others.saturating_mul(typical).min(setup - repeated);
+            booked.advance(TimeUse::Repeated, repeated);
+            booked.advance(TimeUse::OtherInSteps, others);
+            booked
+                .advance(if at == 0 { TimeUse::Setup } else { TimeUse::Recovery }, setup - repeated - others);
             has_steps |= attempt.steps.is_some();
             let is_last = at + 1 == attempts.len();
             let rest = attempt.rest_nanos();

@@ -35,6 +35,7 @@ mod memory;
 mod message;
 mod observer;
 mod python_stacks;
+mod resumed;
 mod sampling;
 mod software;
 mod table;

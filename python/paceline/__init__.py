@@ -1,14 +1,14 @@
 """Paceline observes data-parallel training: which rank is late, why, and what that costs.
 
 Call :func:`watch` anywhere before training. ``paceline run torchrun ...`` and ``paceline attach`` do it without a line
-in the script. :func:`workload` states what a step computes, for the throughput and the MFU. :func:`log` brings the figures to
-Weights & Biases, MLflow or TensorBoard.
+in the script. :func:`workload` states what a step computes, for the throughput and the MFU. :func:`resume` states the step of the
+checkpoint that a restarted job continues from. :func:`log` brings the figures to Weights & Biases, MLflow or TensorBoard.
 """
 
 import os
 import sys
 
-__all__ = ["log", "transformer_flops", "watch", "workload"]
+__all__ = ["log", "resume", "transformer_flops", "watch", "workload"]
 
 
 def watch(server=None, name=None, run=None):
@@ -81,6 +81,39 @@ def workload(
 
     stated = (samples_per_step, unit, flops_per_sample, hardware_flops_per_sample, precision, peak_flops)
     return guarded(_workload.state, *stated) is True
+
+
+def resume(step):
+    """States that this process continues from a checkpoint.
+
+    A restarted job repeats the steps after its checkpoint. With this call, Paceline knows which: they are in the goodput as
+    repeated steps, and in no other figure twice. Without it, the steps of a restarted job follow those of its first attempt.
+
+    The call belongs on every rank, where the checkpoint is loaded, before training. Only the first call counts.
+
+    :param step: The number of parameter updates that the model of the checkpoint has had.
+    :returns: Whether the step is reported.
+    """
+    if is_off() or "paceline._observe" not in sys.modules:
+        return False
+    from paceline._errors import guarded
+
+    return guarded(state_step, step) is True
+
+
+def state_step(step):
+    from paceline._agent import agent
+    from paceline._errors import say
+
+    try:
+        number = int(step)
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # a text, an array, a number that is not finite
+        number = -1
+    if not 0 <= number < 2**63:
+        say("resume: step=%r is not a number of updates; nothing is reported" % (step,))
+        return False
+    agent().resumed(number)
+    return True
 
 
 def transformer_flops(parameters, layers, attention_width, sequence, causal=False):

@@ -1,6 +1,6 @@
 from typing import Any, Literal, Optional, Union
 
-__all__ = ["log", "transformer_flops", "watch", "workload"]
+__all__ = ["log", "resume", "transformer_flops", "watch", "workload"]
 
 def watch(server: Optional[str] = None, name: Optional[str] = None, run: Optional[str] = None) -> bool: ...
 def workload(
@@ -11,6 +11,7 @@ def workload(
     precision: Optional[Literal["fp32", "tf32", "fp16", "bf16", "fp8"]] = None,
     peak_flops: Union[float, Literal["measure"], None] = None,
 ) -> bool: ...
+def resume(step: int) -> bool: ...
 def transformer_flops(
     parameters: int, layers: int, attention_width: int, sequence: int, causal: bool = False
 ) -> int: ...

@@ -30,6 +30,7 @@ pub struct Functions {
     fails: unsafe extern "C" fn(*const c_char),
     layout: unsafe extern "C" fn(*const c_char),
     workload: unsafe extern "C" fn(*const c_char),
+    resumed: unsafe extern "C" fn(u64),
     memory: unsafe extern "C" fn(u32, *const u64),
     updates: extern "C" fn() -> u64,
     exits: extern "C" fn(i32),
@@ -72,6 +73,7 @@ impl Functions {
                 fails: *library.get(b"paceline_pytorch_fails\0")?,
                 layout: *library.get(b"paceline_pytorch_layout\0")?,
                 workload: *library.get(b"paceline_pytorch_workload\0")?,
+                resumed: *library.get(b"paceline_pytorch_resumed\0")?,
                 memory: *library.get(b"paceline_pytorch_memory\0")?,
                 updates: *library.get(b"paceline_pytorch_updates\0")?,
                 exits: *library.get(b"paceline_pytorch_exits\0")?,
@@ -218,6 +220,13 @@ impl Agent {
         // SAFETY: it is a C string, and the function does not keep it.
         unsafe { (self.functions.workload)(json.as_ptr()) };
         Ok(())
+    }
+
+    /// Records that the job resumes from a checkpoint, after which its model has had so many updates.
+    #[allow(unsafe_code)]
+    fn resumed(&self, step: u64) {
+        // SAFETY: the function takes a number.
+        unsafe { (self.functions.resumed)(step) };
     }
 
     /// Records what PyTorch's allocator counts for the CUDA device of this index: the memory that is allocated, the peak

@@ -16,6 +16,7 @@
 //! | 10 | More figures in [`Note::Host`], which every agent sends |
 //! | 11 | [`Note::Workload`], which a job sends that states its workload |
 //! | 12 | The age of the process in [`Note::Host`], which every agent sends |
+//! | 13 | [`Note::Resumed`], which a job sends that states the step of its checkpoint |
 
 use serde::{Deserialize, Serialize};
 
@@ -25,13 +26,13 @@ use crate::clock::{ClockAnchor, Probe};
 use crate::device::{DeviceFigure, DeviceSample};
 use crate::event::{Event, EventKind, SpanKind};
 use crate::host::{HostFigure, HostSample};
-use crate::ids::{BatchSeq, Incarnation, Rank, RunId};
+use crate::ids::{BatchSeq, Incarnation, Rank, RunId, Step};
 use crate::layout::Layout;
 use crate::stacks::Stacks;
 use crate::workload::Workload;
 
 /// The newest version that this crate writes and reads.
-pub const WIRE_VERSION: u16 = 12;
+pub const WIRE_VERSION: u16 = 13;
 
 /// The largest number of records in one batch. A drain interval of 100 ms yields far fewer (40 buckets * 3 steps/s *
 /// 0.1 s = 12). A long server outage is sent as many batches.
@@ -111,6 +112,7 @@ impl Batch {
             Note::Attributes(_) => 6,
             Note::Stacks(_) => 7,
             Note::Workload(_) => 11,
+            Note::Resumed(_) => 13,
         };
         let of_event = |event: &Event| match event {
             Event::Span(span) if SpanKind::PAUSES.contains(&span.kind) => 8,
@@ -200,6 +202,9 @@ pub enum Note {
     Stacks(Stacks),
     /// The workload of the rank. Sent when the job states it.
     Workload(Workload),
+    /// The number of the first step of this process, as the job states it: the updates that the model had before, by its
+    /// checkpoint. Agents of unmodified jobs count from 0 in every process.
+    Resumed(Step),
 }
 
 impl Note {
@@ -218,6 +223,7 @@ impl Note {
             Self::Attributes(attributes) => attributes.bytes(),
             Self::Stacks(stacks) => stacks.bytes(),
             Self::Workload(workload) => workload.bytes(),
+            Self::Resumed(_) => 0,
             Self::Host(sample) => sample.cores.len() + sample.figures.len() * size_of::<(HostFigure, u64)>(),
             Self::Burst(burst) => match &burst.outcome {
                 BurstOutcome::Refused { reason } => reason.len(),

@@ -34,7 +34,7 @@ use crate::clock::{ClockAnchor, MonoNanos, Probe, ServerNanos, UnixNanos};
 use crate::device::{DeviceFigure, DeviceSample};
 use crate::event::{EventKind, SpanKind};
 use crate::host::{HostFigure, HostSample};
-use crate::ids::{BatchSeq, Incarnation, Rank, RunId, RunIdError};
+use crate::ids::{BatchSeq, Incarnation, Rank, RunId, RunIdError, Step};
 use primitive::{Reader, Writer};
 
 /// The reason why bytes are not a batch, and where.
@@ -372,6 +372,10 @@ fn write_note(out: &mut Writer, note: &Note) {
             out.u8(10);
             workload::write(out, workload);
         }
+        Note::Resumed(step) => {
+            out.u8(11);
+            out.varint(step.0);
+        }
     }
 }
 
@@ -528,6 +532,7 @@ fn read_note(input: &mut Reader<'_>) -> Result<Note, DecodeError> {
         8 => Ok(Note::Stacks(stacks::read(input)?)),
         9 => Ok(Note::Layout(layout::read(input, true)?)),
         10 => Ok(Note::Workload(workload::read(input)?)),
+        11 => Ok(Note::Resumed(Step(input.varint("resumed step")?))),
         found => Err(DecodeError::Value { what: "note", at, found: u64::from(found) }),
     }
 }

@@ -23,11 +23,14 @@ pub(super) struct Attempt {
     pub(super) number: u32,
     /// The newest step that was done before.
     done: Option<Step>,
+    /// The step that the process resumes, if the job states it.
+    pub(super) resumed: Option<Step>,
     /// The name of the process's clock; empty if it is unknown.
     pub(super) clock: String,
     /// The server's clock less that of the process: the smallest difference of any batch, which travelled fastest.
     pub(super) offset_nanos: Option<i64>,
-    /// Whether the process counts its steps from the first one after `done`, recorded or not.
+    /// Whether the process counts its steps from the one that it resumes, or else from the first one after `done`, recorded or
+    /// not.
     pub(super) counts_from_its_start: bool,
     /// When the process began, or its first batch if that is not known.
     began: MonoNanos,
@@ -37,7 +40,7 @@ pub(super) struct Attempt {
     pub(super) completed: Option<bool>,
     /// The first and the last step.
     pub(super) steps: Option<(Step, Step)>,
-    pub(super) repeated: u64,
+    repeated: u64,
     /// The begin of the first step and the end of the last one.
     span: Option<(MonoNanos, MonoNanos)>,
     /// The length and the number of ordinary steps.
@@ -52,6 +55,7 @@ impl Attempt {
         Self {
             number,
             done,
+            resumed: None,
             clock: String::new(),
             offset_nanos: None,
             counts_from_its_start: false,
@@ -106,10 +110,19 @@ impl Attempt {
         (length(self.began.min(until), spoke), length(spoke, until))
     }
 
-    /// Returns the number of steps before the first one with records.
-    pub(super) fn missing_at_start(&self) -> u64 {
-        let Some((first, _)) = self.steps.filter(|_| self.counts_from_its_start) else { return 0 };
-        first.0.saturating_sub(self.done.map_or(0, |done| done.0.saturating_add(1)))
+    /// Returns the numbers of repeated steps and of others before the first one with records.
+    pub(super) fn missing_at_start(&self) -> (u64, u64) {
+        let Some((first, _)) = self.steps.filter(|_| self.counts_from_its_start) else { return (0, 0) };
+        let next = self.done.map_or(0, |done| done.0.saturating_add(1));
+        let begin = self.resumed.map_or(next, |resumed| resumed.0);
+        let missing = first.0.saturating_sub(begin);
+        let repeated = next.saturating_sub(begin).min(missing);
+        (repeated, missing - repeated)
+    }
+
+    /// Returns the number of repeated steps, recorded or not.
+    pub(super) fn repeated_steps(&self) -> u64 {
+        self.repeated.saturating_add(self.missing_at_start().0)
     }
 
     /// Returns the time from the last step to the last batch.

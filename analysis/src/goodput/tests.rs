@@ -149,6 +149,12 @@ fn steps_before_the_first_record_count_at_the_usual_length() {
     assert_eq!(millis(&of, TimeUse::OtherInSteps), 3_000 + 200);
     assert_eq!(millis(&of, TimeUse::Setup), 2_000);
     assert_eq!(of.total_nanos(), of.wall_nanos);
+
+    lifeline.resumes(Step(44));
+    let of = goodput(&[Some(&lifeline)], Now::Running).unwrap();
+    assert_eq!((millis(&of, TimeUse::Repeated), of.repeated_steps), (600, 6), "steps 44 to 49 are repeated");
+    assert_eq!(millis(&of, TimeUse::OtherInSteps), 3_000 + 200);
+    assert_eq!(of.total_nanos(), of.wall_nanos);
 }
 
 /// A process that waits until its predecessor is known to have ended sends all its batches late.

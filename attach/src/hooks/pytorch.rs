@@ -20,6 +20,7 @@ use std::slice;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wire::clock::MonoNanos;
+use wire::ids::Step;
 
 use crate::call_log::{self, Entry, Function, Handle, Kind, LocalRank, Phase};
 use crate::host;
@@ -28,6 +29,7 @@ use crate::marks;
 use crate::memory;
 use crate::observer::{self, Communicator, Hook};
 use crate::python_stacks;
+use crate::resumed;
 use crate::sampling;
 use crate::software;
 use crate::table::Table;
@@ -284,6 +286,12 @@ pub unsafe extern "C" fn paceline_pytorch_workload(json: *const c_char) {
     if let Ok(json) = unsafe { CStr::from_ptr(json) }.to_str() {
         host::guarded(|| workload::learn(json));
     }
+}
+
+/// Records that the job resumes from a checkpoint, after which its model has had so many updates.
+#[unsafe(no_mangle)]
+pub extern "C" fn paceline_pytorch_resumed(step: u64) {
+    host::guarded(|| resumed::learn(Step(step)));
 }
 
 /// Records what PyTorch's allocator counts for a CUDA device, which is the `device`-th that this process sees.

@@ -18,6 +18,7 @@ use crate::infer::place::Placer;
 use crate::layouts;
 use crate::memory;
 use crate::python_stacks;
+use crate::resumed;
 use crate::sampling::Steps;
 use crate::software;
 use crate::traces;
@@ -64,6 +65,8 @@ struct Recorded {
     software: u64,
     /// The number of the workload that was last sent.
     workload: u64,
+    /// True once the step that the job resumes was sent.
+    sent_resumed: bool,
 }
 
 impl Observed {
@@ -89,6 +92,7 @@ impl Observed {
             reported_lost: 0,
             software: learned,
             workload: 0,
+            sent_resumed: false,
         });
         let is_world = |communicator: &&Communicator| communicator.size == world_size;
         if let Some(world) = self.joined.iter().find(is_world) {
@@ -175,6 +179,8 @@ impl Observed {
     /// Records all pending events, including those from before the rank number was known.
     pub(super) fn record(&mut self) {
         let Some(recorded) = &mut self.recorded else { return };
+        // Before the records, whose numbers depend on it.
+        recorded.send_resumed();
         self.found.drain(..).for_each(|event| recorded.recorder.record(event));
         let lost = self.lost + self.collector.lost();
         let newly = lost - std::mem::replace(&mut recorded.reported_lost, lost);
@@ -206,6 +212,14 @@ impl Recorded {
         if learned != self.software {
             self.software = learned;
             self.agent.notes().software(software::known());
+        }
+    }
+
+    /// Sends the step that the job resumes, once.
+    fn send_resumed(&mut self) {
+        if let Some(step) = resumed::stated().filter(|_| !self.sent_resumed) {
+            self.sent_resumed = true;
+            self.agent.notes().resumed(step);
         }
     }
 

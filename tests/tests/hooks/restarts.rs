@@ -7,22 +7,46 @@ use testkit::torch::Torch;
 
 use super::pytorch::{attached, run, script};
 
+/// Runs a job that its launcher restarts. Returns its report, and the first and the last step of both attempts.
+fn restarted(torch: &Torch, more: &[&str]) -> anyhow::Result<(Value, [(u64, u64); 2])> {
+    let data = tempfile::tempdir()?;
+    let torchrun = torch.program("torchrun").to_string_lossy().into_owned();
+    let words = [torchrun, "--nproc-per-node=2".into(), "--max-restarts=1".into(), script("restarts.py")];
+    let words: Vec<String> = words.into_iter().chain(more.iter().map(|&word| word.to_owned())).collect();
+    run(|| attached(data.path(), &words))?;
+    let report = report(data.path(), "latest")?;
+    ensure!(report["state"] == "completed", "{report:#}");
+    let attempts = report["goodput"]["attempts"].as_array().with_context(|| format!("{report:#}"))?;
+    let steps: Vec<(u64, u64)> = attempts.iter().filter_map(steps).collect();
+    let steps = steps.try_into().map_err(|_| anyhow::anyhow!("{attempts:#?}"))?;
+    Ok((report, steps))
+}
+
+#[test]
+fn steps_after_the_checkpoint_that_a_job_resumes_are_repeated() -> anyhow::Result<()> {
+    let torch = Torch::newest();
+    if !torch.is_installed()? {
+        return Ok(());
+    }
+    // The first attempt does steps 0 to 199, and the second one 120 to 269.
+    let (report, [(_, last), (first, end)]) = restarted(&torch, &["120"])?;
+    let goodput = &report["goodput"];
+    ensure!((last, end) == (199, 269) && (120..=199).contains(&first), "{goodput:#}");
+    ensure!(goodput["repeated_steps"] == 80, "{goodput:#}");
+    ensure!(goodput["uses"]["repeated"].as_u64() > Some(0), "{goodput:#}");
+    ensure!(report["step_range"][1] == 269, "{:#}", report["step_range"]);
+    Ok(())
+}
+
 #[test]
 fn the_steps_of_a_restarted_job_follow_those_of_its_first_attempt() -> anyhow::Result<()> {
     let torch = Torch::newest();
     if !torch.is_installed()? {
         return Ok(());
     }
-    let data = tempfile::tempdir()?;
-    let torchrun = torch.program("torchrun").to_string_lossy().into_owned();
-    let words = [torchrun, "--nproc-per-node=2".into(), "--max-restarts=1".into(), script("restarts.py")];
-    run(|| attached(data.path(), &words))?;
-    let report = report(data.path(), "latest")?;
-    ensure!(report["state"] == "completed", "{report:#}");
-    let attempts = report["goodput"]["attempts"].as_array().with_context(|| format!("{report:#}"))?;
-    let steps: Vec<(u64, u64)> = attempts.iter().filter_map(steps).collect();
     // A job is observed from the step on in which its collectives repeat.
-    let [(_, last), (first, end)] = steps[..] else { anyhow::bail!("{attempts:#?}") };
+    let (report, [(_, last), (first, end)]) = restarted(&torch, &[])?;
+    let attempts = &report["goodput"]["attempts"];
     ensure!(last < first && end - first > 20, "{attempts:#?}");
     ensure!(report["goodput"]["repeated_steps"] == 0, "{:#}", report["goodput"]);
     ensure!(report["goodput"]["uses"]["recovery"].as_u64() > Some(0), "{:#}", report["goodput"]);

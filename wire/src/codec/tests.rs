@@ -342,6 +342,16 @@ fn version_11_is_pinned() {
     assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
 }
 
+/// Version 13 adds the step that a job resumes.
+#[test]
+fn version_13_is_pinned() {
+    let batch = Batch { notes: vec![Note::Resumed(Step(80_000))], ..golden_batch() };
+    let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, include_str!("golden_v13.hex").trim());
+    assert_eq!(batch.wire_version(), 13);
+    assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
+}
+
 fn attributes() -> Attributes {
     let texts = |pairs: [(&str, &str); 2]| pairs.map(|(name, value)| (name.into(), value.into())).into();
     Attributes {

@@ -15,28 +15,36 @@ use crate::state::steps::Done;
 /// The attempts at the job.
 #[derive(Default)]
 pub(super) struct Attempts {
-    /// For each attempt, the newest step that any rank had ended before it.
-    done: Vec<Option<Step>>,
+    begun: Vec<Begun>,
     /// The newest step that any rank has ended.
     newest: Option<Step>,
 }
 
+/// The begin of an attempt.
+#[derive(Clone, Copy)]
+struct Begun {
+    /// The newest step that any rank had ended before.
+    done: Option<Step>,
+    /// The step that the job resumes, if it states it.
+    resumed: Option<Step>,
+}
+
+impl Begun {
+    /// Returns the number of the first step, for a job whose agents count from 0: what the job states, or else the step after
+    /// those that were done before.
+    fn first(&self) -> u64 {
+        let next = self.done.map_or(0, |done| done.0.saturating_add(1));
+        self.resumed.map_or(next, |resumed| resumed.0)
+    }
+}
+
 impl Attempts {
-    /// Returns the newest step that was done before attempt `number`. The attempt begins with its first rank.
-    fn enter(&mut self, number: usize) -> Option<Step> {
-        while self.done.len() <= number {
-            self.done.push(self.newest);
+    /// Returns the begin of attempt `number`. The attempt begins with its first rank.
+    fn enter(&mut self, number: usize) -> &mut Begun {
+        while self.begun.len() <= number {
+            self.begun.push(Begun { done: self.newest, resumed: None });
         }
-        self.done[number]
-    }
-
-    /// Returns the number of the first step after those that were done before attempt `number`.
-    fn first(&mut self, number: usize) -> u64 {
-        self.enter(number).map_or(0, |done| done.0.saturating_add(1))
-    }
-
-    fn newest_first(&self) -> u64 {
-        self.done.last().copied().flatten().map_or(0, |done| done.0.saturating_add(1))
+        &mut self.begun[number]
     }
 
     /// Notes that a rank has ended a step.
@@ -46,23 +54,31 @@ impl Attempts {
 }
 
 impl Run {
-    /// Numbers the steps of a batch from the newest step that earlier attempts had ended, if the job is unmodified: its
-    /// agent counts from 0 in every process, because the job does not tell it which step it resumes. Returns true if the
-    /// batch is changed.
+    /// Numbers the steps of a batch from the step that the job resumes, or else from the newest step that earlier attempts had
+    /// ended, if the job is unmodified: its agent counts from 0 in every process. Returns true if the batch is changed.
     pub fn renumber(&mut self, batch: &mut Batch) -> bool {
         let hello = batch
             .notes
             .iter()
             .find_map(|note| if let Note::Hello(hello) = note { Some(hello) } else { None });
         let hello = hello.or_else(|| self.hello());
-        if !hello.is_some_and(|hello| hello.instrumentation.is_unmodified_job()) || batch.events.is_empty() {
+        if !hello.is_some_and(|hello| hello.instrumentation.is_unmodified_job()) {
             return false;
         }
         let state = self.ranks.speaking(batch.rank.0 as usize);
         let attempts = state.lifeline.attempts();
         let is_known = state.incarnation == Some(batch.incarnation);
         let number = if is_known { attempts.saturating_sub(1) } else { attempts };
-        let first = self.attempts.first(number);
+        let resumed = batch
+            .notes
+            .iter()
+            .find_map(|note| if let Note::Resumed(step) = note { Some(*step) } else { None });
+        let begun = self.attempts.enter(number);
+        begun.resumed = begun.resumed.or(resumed);
+        let first = begun.first();
+        if batch.events.is_empty() {
+            return false;
+        }
         batch.events.iter_mut().for_each(|event| event.set_step(Step(event.step().0.saturating_add(first))));
         first > 0
     }
@@ -70,17 +86,26 @@ impl Run {
     /// Returns the number that the first step of the newest attempt has, if the agents of the job count from 0.
     #[must_use]
     pub fn first_step_of_attempt(&self) -> u64 {
-        if self.is_unmodified_job() { self.attempts.newest_first() } else { 0 }
+        let newest = self.attempts.begun.last().filter(|_| self.is_unmodified_job());
+        newest.map_or(0, Begun::first)
     }
 
     /// Notes that another process speaks for a rank. Records of steps that its predecessor did not end are dropped.
     pub(super) fn begin_attempt(&mut self, rank: Rank) {
         let lifeline = &mut self.ranks.speaking(rank.0 as usize).lifeline;
         let number = lifeline.attempts();
-        lifeline.begin(number as u32, self.attempts.enter(number));
+        lifeline.begin(number as u32, self.attempts.enter(number).done);
         self.incoming.restart(rank);
         // A job that starts again does not hang, however long it takes to its first step.
         (self.last_step_at, self.hang, self.hang_asked) = (None, None, None);
+    }
+
+    /// Notes the step that the newest process of a rank resumes.
+    pub(super) fn resume(&mut self, rank: Rank, step: Step) {
+        let lifeline = &mut self.ranks.speaking(rank.0 as usize).lifeline;
+        lifeline.resumes(step);
+        let begun = self.attempts.enter(lifeline.attempts().saturating_sub(1));
+        begun.resumed = begun.resumed.or(Some(step));
     }
 
     /// Takes what a batch says about the life of its process.

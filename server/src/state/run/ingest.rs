@@ -126,6 +126,7 @@ impl Run {
         let rank = self.ranks.speaking(batch.rank.0 as usize);
         rank.last_seen = Some(now);
         let mut samples = Vec::new();
+        let mut resumed = None;
         for note in batch.notes {
             match note {
                 Note::Hello(hello) => {
@@ -155,6 +156,7 @@ impl Run {
                 Note::Burst(burst) => rank.devices.add_burst(burst, now),
                 Note::Stacks(stacks) => rank.stacks.add(with_printable_frames(stacks)),
                 Note::Workload(workload) => rank.workload = Some(with_printable_unit(workload)),
+                Note::Resumed(step) => resumed = Some(step),
                 Note::Host(sample) => {
                     process_start(&sample).into_iter().for_each(|at| rank.lifeline.began(at));
                     Arc::make_mut(&mut rank.host).add(&sample);
@@ -186,6 +188,7 @@ impl Run {
             self.incoming.add(batch.rank, &event, now);
         }
         self.rank_bytes = (self.rank_bytes + rank.bytes()).saturating_sub(bytes_before);
+        resumed.into_iter().for_each(|step| self.resume(batch.rank, step));
         repeated.iter().for_each(|event| self.repeat(batch.rank, event, now));
         self.add_probes(batch.rank, &batch.probes);
         self.add_samples(batch.rank, samples, now);
@@ -257,6 +260,7 @@ fn note_bytes(note: &Note) -> usize {
         Note::Burst(burst) => devices::burst_bytes(burst),
         Note::Stacks(stacks) => stacks.bytes(),
         Note::Workload(workload) => workload.bytes(),
+        Note::Resumed(_) => 0,
         // The sample's figures replace older ones.
         Note::Host(sample) => sample.cores.len(),
         Note::Layout(layout) => layout.bytes(),

@@ -1,5 +1,7 @@
 """A DDP job that torchrun restarts: rank 1 fails after 200 steps. In a later attempt, all ranks train 150 steps.
 
+Usage: restarts.py [STEP]. With a step, the later attempt states that it resumes it.
+
 Each attempt has keys of its own in torchrun's store. With the default ones, gloo may read an address of the attempt before
 and wait for its timeout: in 7 of 12 restarts with torch 2.15 and 1 of 8 with 2.6, without observation.
 """
@@ -21,6 +23,10 @@ def main():
     store = dist.PrefixStore("attempt-%d" % attempt, store)
     timeout = datetime.timedelta(seconds=20)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=timeout)
+    if attempt > 0 and len(sys.argv) > 1:
+        import paceline
+
+        assert paceline.resume(int(sys.argv[1]))
     torch.set_num_threads(1)
     torch.manual_seed(0)
     layers = [torch.nn.Linear(256, 256) for _ in range(6)]
