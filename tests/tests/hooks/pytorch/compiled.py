@@ -72,7 +72,7 @@ def main():
             loss, stats["calls_captured"], stats["unique_graphs"], sum(counters["graph_break"].values())
         ))
     plain = DistributedDataParallel(made())
-    lines.append("%.17g" % trained(plain, 200))
+    lines.append("%.17g" % trained(plain, 600))
     lines.append(pickled(plain.module) + " " + pickled(copy.deepcopy(plain.module)) + " " + pickled(plain))
     lines.append(str(torch.jit.script(plain.module).code.count("\n")))
     if dist.get_rank() == 0:
