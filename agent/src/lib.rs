@@ -320,7 +320,7 @@ impl Notes {
     pub fn resumed(&self, step: Step) {
         if let Some(queue) = &self.queue {
             // See `workload`.
-            let _lost_when_full = queue.try_send(Note::Resumed(step));
+            let _lost_when_full = queue.try_send(Note::Resumed { step });
         }
     }
 

@@ -112,7 +112,7 @@ impl Batch {
             Note::Attributes(_) => 6,
             Note::Stacks(_) => 7,
             Note::Workload(_) => 11,
-            Note::Resumed(_) => 13,
+            Note::Resumed { .. } => 13,
         };
         let of_event = |event: &Event| match event {
             Event::Span(span) if SpanKind::PAUSES.contains(&span.kind) => 8,
@@ -204,7 +204,10 @@ pub enum Note {
     Workload(Workload),
     /// The number of the first step of this process, as the job states it: the updates that the model had before, by its
     /// checkpoint. Agents of unmodified jobs count from 0 in every process.
-    Resumed(Step),
+    Resumed {
+        /// The number.
+        step: Step,
+    },
 }
 
 impl Note {
@@ -223,7 +226,7 @@ impl Note {
             Self::Attributes(attributes) => attributes.bytes(),
             Self::Stacks(stacks) => stacks.bytes(),
             Self::Workload(workload) => workload.bytes(),
-            Self::Resumed(_) => 0,
+            Self::Resumed { .. } => 0,
             Self::Host(sample) => sample.cores.len() + sample.figures.len() * size_of::<(HostFigure, u64)>(),
             Self::Burst(burst) => match &burst.outcome {
                 BurstOutcome::Refused { reason } => reason.len(),

@@ -372,7 +372,7 @@ fn write_note(out: &mut Writer, note: &Note) {
             out.u8(10);
             workload::write(out, workload);
         }
-        Note::Resumed(step) => {
+        Note::Resumed { step } => {
             out.u8(11);
             out.varint(step.0);
         }
@@ -532,7 +532,7 @@ fn read_note(input: &mut Reader<'_>) -> Result<Note, DecodeError> {
         8 => Ok(Note::Stacks(stacks::read(input)?)),
         9 => Ok(Note::Layout(layout::read(input, true)?)),
         10 => Ok(Note::Workload(workload::read(input)?)),
-        11 => Ok(Note::Resumed(Step(input.varint("resumed step")?))),
+        11 => Ok(Note::Resumed { step: Step(input.varint("resumed step")?) }),
         found => Err(DecodeError::Value { what: "note", at, found: u64::from(found) }),
     }
 }

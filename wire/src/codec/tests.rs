@@ -345,7 +345,7 @@ fn version_11_is_pinned() {
 /// Version 13 adds the step that a job resumes.
 #[test]
 fn version_13_is_pinned() {
-    let batch = Batch { notes: vec![Note::Resumed(Step(80_000))], ..golden_batch() };
+    let batch = Batch { notes: vec![Note::Resumed { step: Step(80_000) }], ..golden_batch() };
     let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, include_str!("golden_v13.hex").trim());
     assert_eq!(batch.wire_version(), 13);

@@ -72,7 +72,7 @@ impl Run {
         let resumed = batch
             .notes
             .iter()
-            .find_map(|note| if let Note::Resumed(step) = note { Some(*step) } else { None });
+            .find_map(|note| if let Note::Resumed { step } = note { Some(*step) } else { None });
         let begun = self.attempts.enter(number);
         begun.resumed = begun.resumed.or(resumed);
         let first = begun.first();

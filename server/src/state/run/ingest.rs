@@ -156,7 +156,7 @@ impl Run {
                 Note::Burst(burst) => rank.devices.add_burst(burst, now),
                 Note::Stacks(stacks) => rank.stacks.add(with_printable_frames(stacks)),
                 Note::Workload(workload) => rank.workload = Some(with_printable_unit(workload)),
-                Note::Resumed(step) => resumed = Some(step),
+                Note::Resumed { step } => resumed = Some(step),
                 Note::Host(sample) => {
                     process_start(&sample).into_iter().for_each(|at| rank.lifeline.began(at));
                     Arc::make_mut(&mut rank.host).add(&sample);
@@ -260,7 +260,7 @@ fn note_bytes(note: &Note) -> usize {
         Note::Burst(burst) => devices::burst_bytes(burst),
         Note::Stacks(stacks) => stacks.bytes(),
         Note::Workload(workload) => workload.bytes(),
-        Note::Resumed(_) => 0,
+        Note::Resumed { .. } => 0,
         // The sample's figures replace older ones.
         Note::Host(sample) => sample.cores.len(),
         Note::Layout(layout) => layout.bytes(),
