@@ -30,7 +30,7 @@ pub struct Functions {
     fails: unsafe extern "C" fn(*const c_char),
     layout: unsafe extern "C" fn(*const c_char),
     workload: unsafe extern "C" fn(*const c_char),
-    resumed: unsafe extern "C" fn(u64),
+    resumed: extern "C" fn(u64),
     memory: unsafe extern "C" fn(u32, *const u64),
     updates: extern "C" fn() -> u64,
     exits: extern "C" fn(i32),
@@ -223,10 +223,8 @@ impl Agent {
     }
 
     /// Records that the job resumes from a checkpoint, after which its model has had so many updates.
-    #[allow(unsafe_code)]
     fn resumed(&self, step: u64) {
-        // SAFETY: the function takes a number.
-        unsafe { (self.functions.resumed)(step) };
+        (self.functions.resumed)(step);
     }
 
     /// Records what PyTorch's allocator counts for the CUDA device of this index: the memory that is allocated, the peak

@@ -17,6 +17,7 @@ use crate::export::chrome::Directory;
 use crate::export::{self, Format, Refusal, Writer};
 use crate::state::replay;
 use crate::state::run::Run;
+use crate::state::usage::MeasureHistory;
 use crate::store::directory::Layout;
 
 pub(super) fn export(arguments: &ExportArguments) -> anyhow::Result<()> {
@@ -30,8 +31,12 @@ pub(super) fn export(arguments: &ExportArguments) -> anyhow::Result<()> {
     if arguments.utilization {
         return utilization(arguments, &run, &summary);
     }
-    // The records of a large run take room that reading its steps needs.
-    let run = arguments.format.has_measures().then_some(run);
+    let measures: Measures = match arguments.format.has_measures() {
+        true => Usage::ALL.into_iter().map(|usage| (usage, run.usage(usage))).collect(),
+        false => Vec::new(),
+    };
+    // The records of a large run take room that reading its steps needs. The measures are compressed.
+    drop(run);
     let (first, last) = export::range(arguments.steps.as_deref(), &summary)?;
     let mut sink: Option<Sink> = None;
     let (mut steps, mut unplaced) = (0_u64, 0_u64);
@@ -55,9 +60,7 @@ pub(super) fn export(arguments: &ExportArguments) -> anyhow::Result<()> {
         let newest = summary.last_step.unwrap_or(0);
         return Err(Refusal::NothingThere { run: summary.run.to_string(), first, last, newest }.into());
     };
-    if let Some(run) = &run {
-        sink.measures(run).with_context(|| format!("cannot write {}", arguments.output.display()))?;
-    }
+    sink.measures(&measures).with_context(|| format!("cannot write {}", arguments.output.display()))?;
     let what = sink.finish().with_context(|| format!("cannot write {}", arguments.output.display()))?;
     let left_out = match unplaced {
         0 => String::new(),
@@ -99,6 +102,9 @@ fn utilization(arguments: &ExportArguments, run: &Run, summary: &RunSummary) -> 
     ))
 }
 
+/// How devices and hosts were used: each measure, by rank.
+type Measures = Vec<(Usage, Vec<MeasureHistory>)>;
+
 /// The output of an export.
 enum Sink {
     One(Box<Writer<Out>>, Format),
@@ -128,10 +134,10 @@ impl Sink {
     }
 
     /// Adds how devices and hosts were used.
-    fn measures(&mut self, run: &Run) -> io::Result<()> {
+    fn measures(&mut self, measures: &Measures) -> io::Result<()> {
         match self {
             Self::One(writer, _) => {
-                Usage::ALL.into_iter().try_for_each(|usage| writer.measure(usage, &run.usage(usage)))
+                measures.iter().try_for_each(|(usage, ranks)| writer.measure(*usage, ranks))
             }
             Self::PerRank(_) => Ok(()),
         }

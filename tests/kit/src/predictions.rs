@@ -89,7 +89,7 @@ impl Job {
             compute: compute as i64,
             jitter,
             sequence_spread: if random.random() { sequence_spread } else { 0.0 },
-            alpha: (transfers * of_latency / latency.hops(2).max(1.0)) as i64,
+            alpha: (transfers * of_latency) as i64,
             beta: transfers * (1.0 - of_latency) / bucket_bytes as f64,
             stall_one_in,
             stall: stall as i64,

@@ -15,6 +15,7 @@ use crate::state::steps::Done;
 /// The attempts at the job.
 #[derive(Default)]
 pub(super) struct Attempts {
+    /// Oldest first.
     begun: Vec<Begun>,
     /// The newest step that any rank has ended.
     newest: Option<Step>,
@@ -100,7 +101,8 @@ impl Run {
         (self.last_step_at, self.hang, self.hang_asked) = (None, None, None);
     }
 
-    /// Notes the step that the newest process of a rank resumes.
+    /// Notes the step that the newest process of a rank resumes. Stored batches are not numbered again when they are read back,
+    /// but later ones are.
     pub(super) fn resume(&mut self, rank: Rank, step: Step) {
         let lifeline = &mut self.ranks.speaking(rank.0 as usize).lifeline;
         lifeline.resumes(step);
