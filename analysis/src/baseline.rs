@@ -145,6 +145,7 @@ mod tests {
             started_unix_millis: started,
             last_seen_unix_millis: started,
             ranks_expected: ranks,
+            most_ranks: ranks,
             ranks_reporting: ranks,
             steps: 100,
             last_step: Some(99),

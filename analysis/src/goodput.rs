@@ -97,10 +97,10 @@ impl Lifeline {
         attempt.into_iter().for_each(|attempt| attempt.count(counted, typical));
     }
 
-    /// Returns the number of attempts so far.
+    /// Returns the number of the attempt after the newest one of this rank.
     #[must_use]
-    pub fn attempts(&self) -> usize {
-        self.attempts.len()
+    pub fn next_attempt(&self) -> usize {
+        self.attempts.last().map_or(0, |attempt| attempt.number as usize + 1)
     }
 
     /// Returns true if the newest process has ended a step.
@@ -139,19 +139,26 @@ pub enum Now {
     Waiting(ServerNanos),
 }
 
-/// Returns the goodput of a run from the lifeline of each rank, `None` for a rank that was never heard from.
+/// Returns the goodput of a run from the lifeline of each rank, `None` for a rank that was never heard from. `worlds` is the
+/// number of ranks of each attempt: a rank counts from the first to the last attempt to which it belongs, and not between.
 ///
 /// # Errors
 /// Returns the reason if no rank has ended a step.
-pub fn goodput(ranks: &[Option<&Lifeline>], now: Now) -> Result<Goodput, Missing> {
+pub fn goodput(ranks: &[Option<&Lifeline>], worlds: &[u32], now: Now) -> Result<Goodput, Missing> {
     let attempts = || ranks.iter().flatten().flat_map(|lifeline| &lifeline.attempts);
     if !attempts().any(|attempt| attempt.steps.is_some()) {
         return Err(Missing::NoObservedStep);
     }
     let offsets = offsets(attempts());
     let begin = attempts().map(|attempt| attempt.began_at(&offsets)).min().unwrap_or_default();
-    let mut booked: Vec<Booked> =
-        ranks.iter().map(|lifeline| Booked::of(*lifeline, &offsets, begin, now)).collect();
+    let mut booked: Vec<Booked> = ranks
+        .iter()
+        .enumerate()
+        .map(|(rank, lifeline)| {
+            let member = Member { rank: rank as u32, worlds };
+            Booked::of(*lifeline, member, &offsets, begin, now)
+        })
+        .collect();
     let newest = booked.iter().map(|rank| rank.until).max().unwrap_or(begin);
     let end = if let Now::Waiting(at) = now { newest.max(at) } else { newest };
     let mut uses: Nanos = [0; TimeUse::COUNT];
@@ -172,7 +179,7 @@ pub fn goodput(ranks: &[Option<&Lifeline>], now: Now) -> Result<Goodput, Missing
         ratio: productive.map(|of| uses[of as usize] as f64).sum::<f64>() / total,
         compute_ratio: uses[TimeUse::Compute as usize] as f64 / total,
         wall_nanos: (end - begin).max(0).unsigned_abs(),
-        ranks: ranks.len() as u32,
+        ranks: worlds.last().copied().unwrap_or(ranks.len() as u32),
         uses: named(&uses),
         repeated_steps: listed.iter().map(|attempt| attempt.repeated_steps).sum(),
         knows_start: attempts().all(|attempt| attempt.knows_start),
@@ -229,6 +236,26 @@ fn named(nanos: &Nanos) -> Uses {
     TimeUse::ALL.into_iter().zip(*nanos).filter(|(_, nanos)| *nanos > 0).collect()
 }
 
+/// To which attempts a rank belongs.
+#[derive(Clone, Copy)]
+struct Member<'a> {
+    rank: u32,
+    /// The number of ranks of each attempt.
+    worlds: &'a [u32],
+}
+
+impl Member<'_> {
+    /// Returns true if the rank belongs to all attempts with these numbers.
+    fn is_in(self, mut attempts: std::ops::Range<u32>) -> bool {
+        attempts.all(|number| self.worlds.get(number as usize).is_none_or(|&ranks| self.rank < ranks))
+    }
+
+    /// Returns the number of attempts.
+    fn attempts(self) -> u32 {
+        self.worlds.len() as u32
+    }
+}
+
 /// The time of one rank by use, up to a time.
 struct Booked {
     until: ServerNanos,
@@ -238,12 +265,26 @@ struct Booked {
     unheard: Nanos,
     /// What the time after the last attempt's records is, if the run continues.
     open: TimeUse,
+    /// Whether the rank belongs to the newest attempt.
+    is_member: bool,
 }
 
 impl Booked {
-    fn of(lifeline: Option<&Lifeline>, offsets: &Offsets<'_>, begin: ServerNanos, now: Now) -> Self {
-        let mut booked =
-            Self { until: begin, attempts: Vec::new(), unheard: [0; TimeUse::COUNT], open: TimeUse::Launch };
+    fn of(
+        lifeline: Option<&Lifeline>,
+        member: Member<'_>,
+        offsets: &Offsets<'_>,
+        begin: ServerNanos,
+        now: Now,
+    ) -> Self {
+        let next = lifeline.map_or(0, Lifeline::next_attempt) as u32;
+        let mut booked = Self {
+            until: begin,
+            attempts: Vec::new(),
+            unheard: [0; TimeUse::COUNT],
+            open: TimeUse::Launch,
+            is_member: member.is_in(next..member.attempts()),
+        };
         let typical = lifeline.map_or(0, Lifeline::typical_nanos);
         let attempts = lifeline.map_or(&[][..], |lifeline| &lifeline.attempts);
         let mut has_steps = false;
@@ -251,7 +292,10 @@ impl Booked {
             booked.attempts.push(attempt.nanos);
             let before = if at == 0 { TimeUse::Launch } else { TimeUse::Recovery };
             let began = attempt.began_at(offsets).max(booked.until);
-            booked.book(before, (began - booked.until).unsigned_abs());
+            let since = at.checked_sub(1).map_or(0, |at| attempts[at].number + 1);
+            if member.is_in(since..attempt.number) {
+                booked.book(before, (began - booked.until).unsigned_abs());
+            }
             // All further times are differences on one clock.
             booked.until = began + sum(&attempt.nanos) as i64;
             let (launch, setup) = attempt.startup_nanos();
@@ -264,7 +308,7 @@ impl Booked {
             booked
                 .advance(if at == 0 { TimeUse::Setup } else { TimeUse::Recovery }, setup - repeated - others);
             has_steps |= attempt.steps.is_some();
-            let is_last = at + 1 == attempts.len();
+            let is_last = at + 1 == attempts.len() && booked.is_member;
             let rest = attempt.rest_nanos();
             let is_hang = attempt.completed != Some(true) && attempt::is_hang(rest, typical);
             let after = match (is_hang, is_last) {
@@ -297,6 +341,9 @@ impl Booked {
 
     /// Books the time until `end`, at which the run ends or at which it is seen.
     fn fill(&mut self, end: ServerNanos, now: Now) {
+        if !self.is_member {
+            return;
+        }
         let nanos = (end - self.until).max(0).unsigned_abs();
         let of = match now {
             _ if self.attempts.is_empty() => TimeUse::Launch,

@@ -74,6 +74,7 @@ pub fn summary(id: &str, name: &str, state: RunState, step_time_nanos: u64) -> R
         started_unix_millis: 1_760_000_000_000,
         last_seen_unix_millis: 1_760_000_060_000,
         ranks_expected: 4,
+        most_ranks: 4,
         ranks_reporting: 4,
         steps: 200,
         last_step: Some(199),

@@ -104,7 +104,7 @@ fn killed() -> Lifeline {
 
 #[test]
 fn a_job_that_is_killed_and_repeats_steps_has_every_part_as_planted() {
-    let of = goodput(&[Some(&killed()), Some(&killed())], Now::Over).unwrap();
+    let of = goodput(&[Some(&killed()), Some(&killed())], &[], Now::Over).unwrap();
     let expected = [
         (TimeUse::Launch, 2_000),
         (TimeUse::Setup, 3_000),
@@ -145,13 +145,13 @@ fn steps_before_the_first_record_count_at_the_usual_length() {
     let parts = computed(100, &[]);
     let (begin, end) = (MonoNanos(21 * S), MonoNanos(21 * S + 100 * MS));
     lifeline.count(&Counted { step: Step(52), begin, end, parts: Some(&parts) });
-    let of = goodput(&[Some(&lifeline)], Now::Running).unwrap();
+    let of = goodput(&[Some(&lifeline)], &[], Now::Running).unwrap();
     assert_eq!(millis(&of, TimeUse::OtherInSteps), 3_000 + 200);
     assert_eq!(millis(&of, TimeUse::Setup), 2_000);
     assert_eq!(of.total_nanos(), of.wall_nanos);
 
     lifeline.resumes(Step(44));
-    let of = goodput(&[Some(&lifeline)], Now::Running).unwrap();
+    let of = goodput(&[Some(&lifeline)], &[], Now::Running).unwrap();
     assert_eq!((millis(&of, TimeUse::Repeated), of.repeated_steps), (600, 6), "steps 44 to 49 are repeated");
     assert_eq!(millis(&of, TimeUse::OtherInSteps), 3_000 + 200);
     assert_eq!(of.total_nanos(), of.wall_nanos);
@@ -170,7 +170,7 @@ fn attempts_on_one_clock_are_placed_by_the_batch_that_travelled_fastest() {
         lifeline.on_clock(clock);
         lifeline.hear(MonoNanos(end + S), ServerNanos(end + 3 * S + OFFSET));
         lifeline.repeat(Step(9), MonoNanos(end + S), MonoNanos(end + S + MS));
-        millis(&goodput(&[Some(&lifeline)], Now::Running).unwrap(), TimeUse::Recovery)
+        millis(&goodput(&[Some(&lifeline)], &[], Now::Running).unwrap(), TimeUse::Recovery)
     };
     assert_eq!([recovery("boot"), recovery("")], [1_000, 3_000]);
 }
@@ -186,7 +186,7 @@ fn a_hang_is_one_in_a_step_between_steps_and_until_the_end() {
     process.step(12, 20_100, &[(SpanKind::Checkpoint, 20_000)]);
     process.rest(11 * S);
     let end = ServerNanos(process.at + OFFSET);
-    let of = |now| goodput(&[Some(&lifeline)], now).unwrap();
+    let of = |now| goodput(&[Some(&lifeline)], &[], now).unwrap();
     assert_eq!(millis(&of(Now::Running), TimeUse::Hang), 12_000 + 15_000);
     let over = of(Now::Over);
     assert_eq!(millis(&over, TimeUse::Hang), 12_000 + 15_000 + 11_000);
@@ -203,14 +203,17 @@ fn steps_without_records_are_steps_and_a_rank_that_is_never_heard_is_in_the_sum(
     process.step(14, 100, &[]);
     process.at += 30 * MS;
     process.step(15, 100, &[]);
-    let of = goodput(&[Some(&lifeline), None], Now::Running).unwrap();
+    let of = goodput(&[Some(&lifeline), None], &[], Now::Running).unwrap();
     assert_eq!(millis(&of, TimeUse::OtherInSteps), 900);
     assert_eq!(millis(&of, TimeUse::Between), 30);
     assert_eq!(millis(&of, TimeUse::Launch), of.wall_nanos as i64 / MS);
     assert_eq!(of.total_nanos(), 2 * of.wall_nanos);
-    assert_eq!(goodput(&[None], Now::Running), Err(Missing::NoObservedStep));
+    assert_eq!(goodput(&[None], &[], Now::Running), Err(Missing::NoObservedStep));
     let before_steps = Lifeline::default();
-    assert_eq!(goodput(&[Some(&before_steps)], Now::Waiting(ServerNanos(0))), Err(Missing::NoObservedStep));
+    assert_eq!(
+        goodput(&[Some(&before_steps)], &[], Now::Waiting(ServerNanos(0))),
+        Err(Missing::NoObservedStep)
+    );
 }
 
 proptest! {
@@ -244,9 +247,32 @@ proptest! {
         }
         let lifelines: Vec<_> = lifelines.iter().map(Some).collect();
         let now = if is_over { Now::Over } else { Now::Waiting(ServerNanos(500 * S)) };
-        if let Ok(of) = goodput(&lifelines, now) {
+        if let Ok(of) = goodput(&lifelines, &[], now) {
             prop_assert_eq!(of.total_nanos(), of.wall_nanos * lifelines.len() as u64);
             prop_assert!((0.0..=1.0).contains(&of.ratio));
         }
     }
+}
+
+/// A job on two ranks that goes on with one, and then with three. All of it is on one clock.
+#[test]
+fn a_rank_counts_only_while_the_job_has_it() {
+    let life = |attempts: &[(u32, i64)]| {
+        let mut lifeline = Lifeline::default();
+        for &(number, seconds) in attempts {
+            let done = [None, Some(9), Some(19)][number as usize];
+            let mut process = Process::start(&mut lifeline, number, done, seconds * S, S);
+            process.lifeline.on_clock("boot");
+            let first = done.map_or(0, |done| done + 1);
+            (first..first + 10).for_each(|step| process.step(step, 100, &[]));
+        }
+        lifeline
+    };
+    let ranks = [life(&[(0, 0), (1, 5), (2, 10)]), life(&[(0, 0), (2, 10)]), life(&[(2, 10)])];
+    let ranks: Vec<Option<&Lifeline>> = ranks.iter().map(Some).collect();
+    let of = goodput(&ranks, &[2, 1, 3], Now::Over).unwrap();
+    assert_eq!((of.ranks, of.wall_nanos as i64), (3, 12 * S));
+    assert_eq!(of.total_nanos() as i64, (12 + 2 + 2 + 2) * S, "{of:#?}");
+    assert_eq!(millis(&of, TimeUse::Recovery), 3_000 + 3_000 + 2 * 1_000 + 1_000, "{of:#?}");
+    assert_eq!(of.attempts.iter().map(|attempt| attempt.ranks).collect::<Vec<_>>(), [2, 1, 3]);
 }

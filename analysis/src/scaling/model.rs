@@ -50,6 +50,7 @@ impl Model {
         let observed: Vec<&StepAnalysis> = steps
             .iter()
             .copied()
+            .filter(|step| step.ranks.len() == own.ranks as usize)
             .filter(|step| report::is_observed(step) && !step.is_only_enqueued())
             .collect();
         let samples: Vec<Sample> = observed

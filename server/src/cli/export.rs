@@ -25,8 +25,8 @@ pub(super) fn export(arguments: &ExportArguments) -> anyhow::Result<()> {
     let run = runs::find(&layout, &arguments.run)?;
     let now = ServerClock::start().now();
     let summary = run.summary(&run.report(usize::MAX, now), now);
-    if let Some(rank) = arguments.rank.filter(|&rank| rank >= summary.ranks_expected) {
-        bail!("run {} has no rank {rank}: its ranks are 0 to {}", summary.run, summary.ranks_expected - 1);
+    if let Some(rank) = arguments.rank.filter(|&rank| rank >= summary.most_ranks) {
+        bail!("run {} has no rank {rank}: its ranks are 0 to {}", summary.run, summary.most_ranks - 1);
     }
     if arguments.utilization {
         return utilization(arguments, &run, &summary);

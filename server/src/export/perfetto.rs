@@ -121,7 +121,7 @@ impl<W: Write> Writer<W> {
             arguments,
             buckets: HashMap::new(),
         };
-        for rank in (0..run.ranks_expected).filter(|&of| rank.is_none_or(|only| only == of)) {
+        for rank in (0..run.most_ranks).filter(|&of| rank.is_none_or(|only| only == of)) {
             writer.describe_rank(run, rank)?;
         }
         Ok(writer)

@@ -94,7 +94,7 @@ pub async fn heatmap(
     let summary = find(&app, &run)?.summary.clone();
     let reduce = query.reduce.as_deref().unwrap_or("max");
     let measure = query.measure.as_deref().unwrap_or("lateness");
-    let last_rank = summary.ranks_expected.saturating_sub(1);
+    let last_rank = summary.most_ranks.saturating_sub(1);
     let mut asked = Asked {
         measure: Measure::from_key(measure)
             .ok_or_else(|| Failure::BadRequest(format!("unknown measure {measure:?}: {}", measures())))?,

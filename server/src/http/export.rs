@@ -71,7 +71,7 @@ pub async fn export(
             "{steps} steps are too many: export at most {MAX_STEPS}, or use `paceline export`, which has no limit"
         )));
     }
-    if let Some(rank) = query.rank.filter(|&rank| rank >= summary.ranks_expected) {
+    if let Some(rank) = query.rank.filter(|&rank| rank >= summary.most_ranks) {
         return Err(Failure::NotFound(format!("run {} has no rank {rank}", summary.run)));
     }
     let bytes = write(&app, &summary, format, (first, last), query.rank).await?;
@@ -101,7 +101,7 @@ async fn write(
     rank: Option<u32>,
 ) -> Result<Vec<u8>, Failure> {
     let mut file = File { format, summary: summary.clone(), rank, writer: None };
-    let at_once = (CELLS_AT_ONCE / summary.ranks_expected.max(1) as usize).max(1);
+    let at_once = (CELLS_AT_ONCE / summary.most_ranks.max(1) as usize).max(1);
     // The range may extend beyond the newest step.
     let end = last.0.min(summary.last_step.unwrap_or(0));
     let mut from = first.0;

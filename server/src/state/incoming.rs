@@ -133,6 +133,22 @@ impl Incoming {
         }
     }
 
+    /// Closes all open steps, because the job goes on with `world_size` ranks. Returns those that any rank has ended. The other
+    /// ones are yet to come.
+    pub fn change_world(&mut self, world_size: usize) -> Vec<Closed> {
+        let ranks: Vec<Rank> = self.open.values().flat_map(|open| open.ranks.keys().copied()).collect();
+        ranks.into_iter().for_each(|rank| self.restart(rank));
+        self.open.retain(|_, open| {
+            let is_ended = open.done > 0;
+            self.bytes = self.bytes.saturating_sub(if is_ended { 0 } else { STEP_BYTES });
+            is_ended
+        });
+        let closed = self.close_all();
+        self.world_size = world_size;
+        self.ended.retain(|rank, _| (rank.0 as usize) < world_size);
+        closed
+    }
+
     /// Counts the rank as missing in all open steps between the newest one that it ended so far and `step`.
     fn skip_to(&mut self, rank: Rank, step: Step) {
         let Some(before) = self.ended.insert(rank, step) else {

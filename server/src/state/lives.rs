@@ -20,6 +20,8 @@ const SILENT_NANOS: i64 = 5_000_000_000;
 const GOES_ON_NANOS: i64 = 3_000_000_000;
 /// The time after which a claim that is not repeated is forgotten, in nanoseconds. Agents repeat it every second.
 const CLAIM_NANOS: i64 = 10_000_000_000;
+/// The largest number of claims to one place.
+const MAX_CLAIMS: usize = 64;
 /// The largest number of incarnations of one rank: a restart every ten minutes for a week. Each takes about 100 bytes.
 const MAX_LIVES: usize = 1_024;
 /// The largest number of ranges of sequence numbers per incarnation, 16 bytes each. The gap between two ranges is a
@@ -31,7 +33,7 @@ const MAX_RANGES: usize = 256;
 pub struct Lives {
     lives: Vec<Life>,
     speaker: Option<Speaker>,
-    claim: Option<Claim>,
+    claims: Claims,
 }
 
 struct Life {
@@ -49,11 +51,40 @@ struct Speaker {
     heard: ServerNanos,
 }
 
-/// A claim to the rank by other incarnations than the speaker's.
+/// The claims of processes to a place that another process had.
+#[derive(Default)]
+pub struct Claims(Vec<Claim>);
+
 #[derive(Clone, Copy)]
 struct Claim {
+    by: Incarnation,
     began: ServerNanos,
     last: ServerNanos,
+}
+
+impl Claims {
+    /// Decides whether the process `by` gets the place. The process that had it was last heard from at `heard`.
+    ///
+    /// # Errors
+    /// Returns [`Denied::Wait`] while that process may have ended, and [`Denied::Taken`] if it is still alive.
+    pub fn judge(&mut self, by: Incarnation, heard: ServerNanos, now: ServerNanos) -> Result<(), Denied> {
+        let heard_ago = now - heard;
+        if heard_ago > SILENT_NANOS {
+            self.0.clear();
+            return Ok(());
+        }
+        self.0.retain(|claim| now - claim.last <= CLAIM_NANOS);
+        if !self.0.iter().any(|claim| claim.by == by) && self.0.len() < MAX_CLAIMS {
+            self.0.push(Claim { by, began: now, last: now });
+        }
+        // Beyond the limit, the oldest claim stands for all.
+        let own = self.0.iter().position(|claim| claim.by == by).unwrap_or(0);
+        let Some(claim) = self.0.get_mut(own) else { return Err(Denied::Wait { heard_ago }) };
+        claim.last = now;
+        let began = claim.began;
+        let goes_on = heard - began > GOES_ON_NANOS;
+        Err(if goes_on { Denied::Taken { heard_ago } } else { Denied::Wait { heard_ago } })
+    }
 }
 
 /// The reason why a batch is not accepted. Times are in nanoseconds.
@@ -95,20 +126,24 @@ impl Lives {
             self.speaker = Some(Speaker { incarnation: batch.incarnation, heard: now });
             return Ok(());
         };
-        let heard_ago = now - heard;
-        if heard_ago > SILENT_NANOS {
-            self.speaker = Some(Speaker { incarnation: batch.incarnation, heard: now });
-            self.claim = None;
-            return Ok(());
-        }
-        let claim = self.claim.filter(|claim| now - claim.last <= CLAIM_NANOS);
-        let began = claim.map_or(now, |claim| claim.began);
-        self.claim = Some(Claim { began, last: now });
-        let goes_on = heard - began > GOES_ON_NANOS;
-        Err(if goes_on { Denied::Taken { heard_ago } } else { Denied::Wait { heard_ago } })
+        self.claims.judge(batch.incarnation, heard, now)?;
+        self.speaker = Some(Speaker { incarnation: batch.incarnation, heard: now });
+        Ok(())
     }
 
-    /// Returns the time when the speaker was last heard from, or `None` if `incarnation` is the speaker.
+    /// Returns true if a batch of this incarnation is stored.
+    #[must_use]
+    pub fn knows(&self, incarnation: Incarnation) -> bool {
+        self.find(incarnation).is_some()
+    }
+
+    /// Returns the time when the speaker was last heard from, or `None` if there is none or no batch of it is stored yet.
+    #[must_use]
+    pub fn heard(&self) -> Option<ServerNanos> {
+        self.speaker.filter(|speaker| self.knows(speaker.incarnation)).map(|speaker| speaker.heard)
+    }
+
+    /// Returns the time when the speaker was last heard from, or `None` if there is none or `incarnation` is the speaker.
     fn speaker_other_than(&self, incarnation: Incarnation) -> Option<ServerNanos> {
         self.speaker.filter(|speaker| speaker.incarnation != incarnation).map(|speaker| speaker.heard)
     }

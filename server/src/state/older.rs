@@ -25,7 +25,7 @@ pub struct Older {
     pub folder: RunFolder,
     /// The range of steps.
     pub steps: StepRange,
-    /// The fit of each rank's clock, by rank.
+    /// The fit of the clock of each rank that the run ever had, by rank.
     pub fits: Vec<Option<ClockFit>>,
     /// Whether the run is of an unmodified job.
     pub is_unmodified_job: bool,
@@ -43,15 +43,14 @@ impl Older {
         limits: &Limits,
         mut visit: impl FnMut(&Placed) -> Result<(), E>,
     ) -> Result<(), E> {
-        let world_size = self.fits.len() as u32;
-        stored_steps::each(&self.folder, self.steps, world_size, limits, |mut closed| {
+        stored_steps::each(&self.folder, self.steps, limits, |mut closed| {
             let step = closed.records.step;
             let analysed = self.incomplete.binary_search_by_key(&step, |analysed| analysed.step);
             if let Some(analysed) = analysed.ok().and_then(|at| self.incomplete.get(at)) {
                 leave_out_late(&mut closed.records, analysed);
             }
             let records = Arc::new(closed.records);
-            visit(&Placed { records, fits: self.fits.clone(), is_unmodified_job: self.is_unmodified_job })
+            visit(&Placed::new(records, &self.fits, self.is_unmodified_job))
         })?;
         Ok(())
     }

@@ -94,10 +94,28 @@ pub enum ApplyError {
         /// The reason why the run cannot be read.
         reason: String,
     },
-    /// The batch's world size differs from the run's.
+    /// The batch's world size differs from the run's, and a process of the run was heard from a moment ago. The same batch
+    /// may be accepted later.
     #[error(
-        "rank {rank} says that run {run} has {said} ranks, but the run's first batch said {known}: \
-         give each job its own run id (PACELINE_RUN_ID)"
+        "rank {rank} says that run {run} has {said} ranks, but it has {known}, one of which was heard from \
+         {heard_ago_millis} ms ago: once all of them have ended, the job may go on with {said} ranks"
+    )]
+    WaitForWorld {
+        /// The run.
+        run: RunId,
+        /// The rank that sent the batch.
+        rank: Rank,
+        /// The batch's world size.
+        said: u32,
+        /// The run's world size.
+        known: u32,
+        /// The time since a process of the run was last heard from, in milliseconds.
+        heard_ago_millis: i64,
+    },
+    /// The batch's world size differs from the run's, whose processes are alive or have been followed by others.
+    #[error(
+        "rank {rank} says that run {run} has {said} ranks, but it has {known}: give each job its own run id \
+         (PACELINE_RUN_ID)"
     )]
     WorldSize {
         /// The run.
@@ -115,6 +133,6 @@ impl ApplyError {
     /// Returns true if the batch is not stored and never will be.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
-        !matches!(self, Self::Duplicate | Self::Wait { .. })
+        !matches!(self, Self::Duplicate | Self::Wait { .. } | Self::WaitForWorld { .. })
     }
 }

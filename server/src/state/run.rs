@@ -20,7 +20,7 @@ use super::clocks::Clocks;
 use super::devices::{DeviceErrors, RankDevices};
 use super::incoming::Incoming;
 use super::layouts::RankLayouts;
-use super::lives::Lives;
+use super::lives::{Claims, Lives};
 use super::ranks::Ranks;
 use super::stacks::{RankStacks, Wanted};
 use super::steps::{Done, Steps, Work};
@@ -39,6 +39,7 @@ mod stacks;
 mod steps;
 mod usage;
 mod values;
+mod world;
 
 use goodput::Attempts;
 pub use reports::ReportWork;
@@ -145,6 +146,8 @@ pub struct Run {
     storage_gaps: Vec<Gap>,
     refused: Refused,
     attempts: Attempts,
+    /// The claim of new processes to go on with another world size.
+    world_claims: Claims,
 }
 
 /// The batches refused since the server started.
@@ -178,6 +181,7 @@ impl Run {
             storage_gaps: Vec::new(),
             refused: Refused::default(),
             attempts: Attempts::default(),
+            world_claims: Claims::default(),
         }
     }
 
@@ -259,7 +263,7 @@ impl Run {
         self.hello().map_or(self.id.as_str(), |hello| hello.name.as_str())
     }
 
-    /// Returns the world size.
+    /// Returns the world size, of the newest attempt.
     #[must_use]
     pub fn world_size(&self) -> u32 {
         self.ranks.world_size() as u32

@@ -30,12 +30,20 @@ pub struct Placed {
     /// The records.
     pub records: Arc<StepRecords>,
     /// The fit of each rank's clock to its probes, by rank.
-    pub fits: Vec<Option<ClockFit>>,
+    fits: Vec<Option<ClockFit>>,
     /// Whether the run is of an unmodified job.
-    pub is_unmodified_job: bool,
+    is_unmodified_job: bool,
 }
 
 impl Placed {
+    /// Places records by the fits of the clocks of all ranks that the run ever had. The step may have fewer ranks.
+    #[must_use]
+    pub fn new(records: Arc<StepRecords>, fits: &[Option<ClockFit>], is_unmodified_job: bool) -> Self {
+        let mut fits = fits.to_vec();
+        fits.resize(records.ranks.len(), None);
+        Self { records, fits, is_unmodified_job }
+    }
+
     /// Returns the fits of the ranks' clocks, tightened by the step's own collectives.
     fn tightened(&self) -> Vec<Option<ClockFit>> {
         let mut fits = self.fits.clone();
@@ -156,7 +164,7 @@ impl Steps {
         self.waiting_bytes -= bytes;
         self.under_way = Some(bytes);
         let (fits, is_unmodified_job) = fits();
-        Some(Work { placed: Placed { records: Arc::new(records), fits, is_unmodified_job }, bytes })
+        Some(Work { placed: Placed::new(Arc::new(records), &fits, is_unmodified_job), bytes })
     }
 
     /// Returns true if a step could be analyzed now.

@@ -65,22 +65,21 @@ pub enum NotRead {
     Store(#[from] StoreError),
 }
 
-/// Reads the steps of a run of `world_size` ranks and passes them to `visit` in order, each as soon as it is complete.
-/// Returns the damage in the files that were read.
+/// Reads the steps of a run and passes them to `visit` in order, each as soon as it is complete. Returns the damage in the
+/// files that were read.
 ///
 /// # Errors
 /// Returns an error if the steps cannot be read ([`NotRead`]), or the error of `visit`.
 pub fn each<E: From<NotRead>>(
     folder: &RunFolder,
     steps: StepRange,
-    world_size: u32,
     limits: &Limits,
     mut visit: impl FnMut(Closed) -> Result<(), E>,
 ) -> Result<Vec<Lost>, E> {
     let mut files = Files::list(folder).map_err(NotRead::from)?;
     let numbers: Vec<u32> =
         files.numbers().into_iter().filter(|&number| files.may_hold(number, steps)).collect();
-    let mut gathered = Gathered::new(world_size);
+    let mut gathered = Gathered::default();
     let mut lost = Vec::new();
     for (read, &number) in numbers.iter().enumerate() {
         if Instant::now() >= limits.until {
@@ -98,7 +97,7 @@ pub fn each<E: From<NotRead>>(
             }
         }
     }
-    gathered.incoming.close_all().into_iter().try_for_each(visit)?;
+    gathered.close_all().into_iter().try_for_each(visit)?;
     Ok(lost)
 }
 
@@ -106,14 +105,9 @@ pub fn each<E: From<NotRead>>(
 ///
 /// # Errors
 /// Returns an error if the step cannot be read ([`NotRead`]).
-pub fn one(
-    folder: &RunFolder,
-    step: Step,
-    world_size: u32,
-    limits: &Limits,
-) -> Result<(Option<Closed>, Vec<Lost>), NotRead> {
+pub fn one(folder: &RunFolder, step: Step, limits: &Limits) -> Result<(Option<Closed>, Vec<Lost>), NotRead> {
     let mut found = None;
-    let lost = each(folder, StepRange { first: step, last: step }, world_size, limits, |closed| {
+    let lost = each(folder, StepRange { first: step, last: step }, limits, |closed| {
         found = Some(closed);
         Ok::<(), NotRead>(())
     })?;
@@ -121,9 +115,10 @@ pub fn one(
 }
 
 /// The steps that are being gathered.
+#[derive(Default)]
 struct Gathered {
-    world_size: u32,
-    incoming: Incoming,
+    /// The world size, and the open steps; `None` before the first batch.
+    open: Option<(u32, Incoming)>,
     /// The batches that were added, because a batch may be stored twice.
     known: BTreeSet<(Rank, Incarnation, BatchSeq)>,
     /// The process that speaks for each rank.
@@ -131,29 +126,39 @@ struct Gathered {
 }
 
 impl Gathered {
-    fn new(world_size: u32) -> Self {
-        let incoming = Incoming::new(world_size as usize);
-        Self { world_size, incoming, known: BTreeSet::new(), speakers: BTreeMap::new() }
-    }
-
     /// Adds a batch. Returns the steps that it closes. A batch that was refused when it arrived is refused again.
     fn add(&mut self, received: &Received, limits: &Limits) -> Result<Vec<Closed>, NotRead> {
         let batch = &received.batch;
-        let is_new = batch.world_size == self.world_size
-            && self.known.insert((batch.rank, batch.incarnation, batch.seq));
+        let first = || (batch.world_size, Incoming::new(batch.world_size as usize));
+        let (world_size, incoming) = self.open.get_or_insert_with(first);
+        let is_another = self.speakers.get(&batch.rank) != Some(&batch.incarnation);
+        let mut closed = Vec::new();
+        if is_another && batch.world_size != *world_size {
+            *world_size = batch.world_size;
+            closed = incoming.change_world(batch.world_size as usize);
+        }
+        let is_new =
+            batch.world_size == *world_size && self.known.insert((batch.rank, batch.incarnation, batch.seq));
         if is_new {
             if self.speakers.insert(batch.rank, batch.incarnation).is_some_and(|one| one != batch.incarnation)
             {
-                self.incoming.restart(batch.rank);
+                incoming.restart(batch.rank);
             }
-            batch.events.iter().for_each(|event| self.incoming.add(batch.rank, event, received.at));
+            batch.events.iter().for_each(|event| incoming.add(batch.rank, event, received.at));
         }
-        match self.incoming.only_open() {
-            Some(step) if self.incoming.bytes() > limits.bytes => {
+        match incoming.only_open() {
+            Some(step) if incoming.bytes() > limits.bytes => {
                 Err(NotRead::TooLarge { step, bytes: limits.bytes })
             }
-            _ => Ok(self.incoming.close_ready(received.at)),
+            _ => {
+                closed.extend(incoming.close_ready(received.at));
+                Ok(closed)
+            }
         }
+    }
+
+    fn close_all(&mut self) -> Vec<Closed> {
+        self.open.as_mut().map(|(_, incoming)| incoming.close_all()).unwrap_or_default()
     }
 }
 

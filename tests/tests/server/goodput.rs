@@ -10,15 +10,15 @@ use testkit::programs::{Running, Server, get_json, paceline, program, report, sa
 
 const RANKS: usize = 2;
 
-/// Starts all ranks of the job, as a launcher of another maker does.
-fn start(server: &Server, words: &[&str]) -> anyhow::Result<Vec<Running>> {
+/// Starts all ranks of the job, as a launcher of another maker does. `words` are the first step and the one after the last.
+pub fn start(server: &Server, run: &str, ranks: usize, words: &[&str]) -> anyhow::Result<Vec<Running>> {
     let rank = |rank: usize| -> anyhow::Result<Running> {
         let mut command = Command::new(program("restarted_job"));
-        command.args(words).env("PACELINE_SERVER", &server.address).env("PACELINE_RUN_ID", "restarted");
-        command.env("RANK", rank.to_string()).env("WORLD_SIZE", RANKS.to_string());
+        command.args(words).env("PACELINE_SERVER", &server.address).env("PACELINE_RUN_ID", run);
+        command.env("RANK", rank.to_string()).env("WORLD_SIZE", ranks.to_string());
         Ok(Running(command.stdout(Stdio::piped()).spawn()?))
     };
-    (0..RANKS).map(rank).collect()
+    (0..ranks).map(rank).collect()
 }
 
 /// Returns the times that a rank printed, in nanoseconds on the host's clock: of its first begin and its last end.
@@ -41,7 +41,7 @@ fn a_killed_and_restarted_job_has_every_part_of_its_time_as_planted() -> anyhow:
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
     let api = format!("{}/api/v1/runs/restarted", server.address);
-    let mut first = start(&server, &["0"])?;
+    let mut first = start(&server, "restarted", RANKS, &["0"])?;
     wait_until("step 99", || (get_json(&api).ok()?["step_range"][1] == 99).then_some(()))?;
     let mut ends = Vec::new();
     for rank in &mut first {
@@ -49,7 +49,7 @@ fn a_killed_and_restarted_job_has_every_part_of_its_time_as_planted() -> anyhow:
         rank.0.wait()?;
         ends.push(printed(&mut rank.0)?.1);
     }
-    let mut second = start(&server, &["80", "120"])?;
+    let mut second = start(&server, "restarted", RANKS, &["80", "120"])?;
     let mut recovery = 0;
     for (rank, end) in second.iter_mut().zip(ends) {
         let begin = printed(&mut rank.0)?.0;

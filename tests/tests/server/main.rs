@@ -4,6 +4,7 @@ mod alerts;
 mod commands;
 mod damage;
 mod doctor;
+mod elastic;
 mod export;
 mod goodput;
 mod guard;

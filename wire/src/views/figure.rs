@@ -300,6 +300,8 @@ pub struct Gap {
 pub enum GapKind {
     /// Steps in which only the enqueueing of collectives was recorded.
     Steps,
+    /// Steps of attempts on another number of ranks.
+    OtherWorlds,
     /// The phases of a step: the job marks none, so compute is inferred.
     Phases,
     /// Figures per bucket and per group.
@@ -320,6 +322,7 @@ impl GapKind {
     pub fn name(self) -> &'static str {
         match self {
             Self::Steps => "steps",
+            Self::OtherWorlds => "steps on other numbers of ranks",
             Self::Phases => "phases",
             Self::Buckets => "buckets",
             Self::Parameters => "parameters of buckets",

@@ -134,9 +134,10 @@ pub struct Goodput {
     pub compute_ratio: f64,
     /// The wall time of the run, in nanoseconds: from the start of its first process to its end, or until now.
     pub wall_nanos: u64,
-    /// The number of ranks.
+    /// The number of ranks, of the newest attempt.
     pub ranks: u32,
-    /// The times of all ranks by use, in nanoseconds. They sum to `wall_nanos` times `ranks`.
+    /// The times of all ranks by use, in nanoseconds. They sum to `wall_nanos` times `ranks`. If attempts have other numbers of
+    /// ranks, they sum to the time for which each rank belonged to the job.
     #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<String, u64>))]
     pub uses: Uses,
     /// The steps that more than one attempt did: the most on any rank.

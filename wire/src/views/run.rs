@@ -185,8 +185,10 @@ pub struct RunSummary {
     pub started_unix_millis: u64,
     /// The arrival of the last batch, in milliseconds since the Unix epoch.
     pub last_seen_unix_millis: u64,
-    /// The number of ranks in the run.
+    /// The number of ranks in the run, of its newest attempt.
     pub ranks_expected: u32,
+    /// The largest number of ranks of any attempt.
+    pub most_ranks: u32,
     /// The number of ranks that sent a batch in the last ten seconds. For a run that has ended: the number of ranks
     /// that sent any batch.
     pub ranks_reporting: u32,

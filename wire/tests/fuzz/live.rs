@@ -35,6 +35,7 @@ fn corpus() -> Corpus {
         started_unix_millis: 1,
         last_seen_unix_millis: 2,
         ranks_expected: 4,
+        most_ranks: 4,
         ranks_reporting: 3,
         steps: 5,
         last_step: Some(4),

@@ -39,7 +39,7 @@ impl Directory {
             fs::write(&path, b"")?;
             Ok(RankFile { path, waiting: head(run, &[rank]).into_bytes(), launches: 0 })
         };
-        Ok(Self { ranks: (0..run.ranks_expected).map(begin).collect::<io::Result<_>>()? })
+        Ok(Self { ranks: (0..run.most_ranks).map(begin).collect::<io::Result<_>>()? })
     }
 
     /// Adds a step.

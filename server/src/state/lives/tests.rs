@@ -90,6 +90,20 @@ fn a_second_process_of_a_living_rank_is_refused_and_the_first_is_not() {
 }
 
 #[test]
+fn a_claim_does_not_count_for_another_process() {
+    let mut rank = Rank0::default();
+    for second in 0..100 {
+        rank.say(f64::from(second), &batch(1, second as u64)).unwrap();
+        if second >= 90 {
+            assert!(rank.say(f64::from(second) + 0.1, &batch(2, 0)).is_err());
+        }
+    }
+    assert!(matches!(rank.say(99.2, &batch(2, 0)), Err(Denied::Taken { .. })));
+    assert!(matches!(rank.say(99.3, &batch(3, 0)), Err(Denied::Wait { .. })));
+    rank.say(104.1, &batch(3, 0)).unwrap();
+}
+
+#[test]
 fn an_old_claim_does_not_delay_a_restart() {
     let mut rank = Rank0::default();
     for second in 0..100 {

@@ -23,19 +23,20 @@ impl Run {
             return clock;
         }
         let name = state.and_then(|state| state.hello.as_ref()).map_or("", |hello| hello.clock.as_str());
-        let used: Vec<Option<u32>> = self.ranks.iter().map(|(_, rank)| rank.clock).collect();
+        let used: Vec<Option<u32>> =
+            self.ranks.first(self.ranks.largest()).map(|rank| rank.and_then(|rank| rank.clock)).collect();
         let clock = self.clocks.number(name, used.into_iter());
         self.ranks.speaking(rank.0 as usize).clock = Some(clock);
         clock
     }
 
-    /// Returns the fit of each rank's clock to its probes.
+    /// Returns the fit of each rank's clock to its probes, even of ranks that the world no longer has.
     pub(super) fn fits(&self) -> Vec<Option<ClockFit>> {
         let fit = |rank: Option<&RankState>| {
             let rank = rank?;
             let device_nanos = rank.devices.clock_bound_nanos();
             Some(ClockFit { device_nanos, ..self.clocks.fit(rank.clock?)? })
         };
-        self.ranks.world().map(fit).collect()
+        self.ranks.first(self.ranks.largest()).map(fit).collect()
     }
 }

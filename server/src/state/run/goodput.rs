@@ -28,6 +28,8 @@ struct Begun {
     done: Option<Step>,
     /// The step that the job resumes, if it states it.
     resumed: Option<Step>,
+    /// The world size.
+    ranks: u32,
 }
 
 impl Begun {
@@ -40,12 +42,24 @@ impl Begun {
 }
 
 impl Attempts {
+    /// Returns the number of the attempt to which a new process of a rank belongs: the newest one of this world size, but not
+    /// before `next`, or else one that begins.
+    fn number(&self, next: usize, ranks: u32) -> usize {
+        let newest = self.begun.iter().rposition(|begun| begun.ranks == ranks);
+        newest.filter(|&newest| newest >= next).unwrap_or(self.begun.len().max(next))
+    }
+
     /// Returns the begin of attempt `number`. The attempt begins with its first rank.
-    fn enter(&mut self, number: usize) -> &mut Begun {
+    fn enter(&mut self, number: usize, ranks: u32) -> &mut Begun {
         while self.begun.len() <= number {
-            self.begun.push(Begun { done: self.newest, resumed: None });
+            self.begun.push(Begun { done: self.newest, resumed: None, ranks });
         }
         &mut self.begun[number]
+    }
+
+    /// Returns the world size of each attempt.
+    fn worlds(&self) -> Vec<u32> {
+        self.begun.iter().map(|begun| begun.ranks).collect()
     }
 
     /// Notes that a rank has ended a step.
@@ -67,14 +81,17 @@ impl Run {
             return false;
         }
         let state = self.ranks.speaking(batch.rank.0 as usize);
-        let attempts = state.lifeline.attempts();
+        let next = state.lifeline.next_attempt();
         let is_known = state.incarnation == Some(batch.incarnation);
-        let number = if is_known { attempts.saturating_sub(1) } else { attempts };
+        let number = match is_known {
+            true => next.saturating_sub(1),
+            false => self.attempts.number(next, batch.world_size),
+        };
         let resumed = batch
             .notes
             .iter()
             .find_map(|note| if let Note::Resumed { step } = note { Some(*step) } else { None });
-        let begun = self.attempts.enter(number);
+        let begun = self.attempts.enter(number, batch.world_size);
         begun.resumed = begun.resumed.or(resumed);
         let first = begun.first();
         if batch.events.is_empty() {
@@ -91,12 +108,13 @@ impl Run {
         newest.map_or(0, Begun::first)
     }
 
-    /// Notes that another process speaks for a rank. Records of steps that its predecessor did not end are dropped.
-    pub(super) fn begin_attempt(&mut self, rank: Rank) {
-        let lifeline = &mut self.ranks.speaking(rank.0 as usize).lifeline;
-        let number = lifeline.attempts();
-        lifeline.begin(number as u32, self.attempts.enter(number).done);
-        self.incoming.restart(rank);
+    /// Notes that another process speaks for a rank, with its first batch. Records of steps that its predecessor did not end are
+    /// dropped.
+    pub(super) fn begin_attempt(&mut self, batch: &Batch) {
+        let lifeline = &mut self.ranks.speaking(batch.rank.0 as usize).lifeline;
+        let number = self.attempts.number(lifeline.next_attempt(), batch.world_size);
+        lifeline.begin(number as u32, self.attempts.enter(number, batch.world_size).done);
+        self.incoming.restart(batch.rank);
         // A job that starts again does not hang, however long it takes to its first step.
         (self.last_step_at, self.hang, self.hang_asked) = (None, None, None);
     }
@@ -106,7 +124,8 @@ impl Run {
     pub(super) fn resume(&mut self, rank: Rank, step: Step) {
         let lifeline = &mut self.ranks.speaking(rank.0 as usize).lifeline;
         lifeline.resumes(step);
-        let begun = self.attempts.enter(lifeline.attempts().saturating_sub(1));
+        let number = lifeline.next_attempt().saturating_sub(1);
+        let begun = self.attempts.enter(number, self.ranks.world_size() as u32);
         begun.resumed = begun.resumed.or(Some(step));
     }
 
@@ -136,14 +155,15 @@ impl Run {
 
     /// Returns what the run used its wall time for.
     pub(super) fn goodput(&self, now: ServerNanos) -> Result<Goodput, Missing> {
-        let lifelines: Vec<_> = self.ranks.world().map(|rank| Some(&rank?.lifeline)).collect();
-        let has_begun = lifelines.iter().flatten().all(|lifeline| lifeline.has_steps());
+        let has_begun = self.ranks.iter().all(|(_, rank)| rank.lifeline.has_steps());
+        let lifelines: Vec<_> =
+            self.ranks.first(self.ranks.largest()).map(|rank| Some(&rank?.lifeline)).collect();
         let state = match (self.is_over(now), self.hang.is_some() || !has_begun) {
             (true, _) => Now::Over,
             (false, true) => Now::Waiting(now),
             (false, false) => Now::Running,
         };
-        goodput::goodput(&lifelines, state)
+        goodput::goodput(&lifelines, &self.attempts.worlds(), state)
     }
 }
 

@@ -40,7 +40,8 @@ impl Run {
     /// # Errors
     /// Returns the reason ([`ApplyError`]) if the batch is not accepted.
     pub fn admit(&mut self, batch: &Batch, now: ServerNanos, since: ServerNanos) -> Result<(), ApplyError> {
-        let admitted = self.agrees(batch).and_then(|()| {
+        let admitted = Self::check_alone(batch).and_then(|()| {
+            self.admit_world(batch, now, since)?;
             let bytes = self.rank_bytes + batch.notes.iter().map(note_bytes).sum::<usize>();
             if bytes > budget::RANK_BYTES {
                 return Err(ApplyError::TooMuchSaid { run: self.id.clone(), bytes });
@@ -55,19 +56,6 @@ impl Run {
             self.refused.last = error.to_string();
         }
         admitted
-    }
-
-    fn agrees(&self, batch: &Batch) -> Result<(), ApplyError> {
-        Self::check_alone(batch)?;
-        if batch.world_size == self.world_size() {
-            return Ok(());
-        }
-        Err(ApplyError::WorldSize {
-            run: self.id.clone(),
-            rank: batch.rank,
-            said: batch.world_size,
-            known: self.world_size(),
-        })
     }
 
     fn explain(&self, rank: Rank, denied: Denied) -> ApplyError {
@@ -87,8 +75,8 @@ impl Run {
     /// Applies a batch and analyzes the steps that it closes. Returns the analyzed steps, newest last.
     ///
     /// # Errors
-    /// Returns [`ApplyError::WorldSize`] if the batch contradicts the run, [`ApplyError::StepNumber`] if a step number
-    /// is too large, and [`ApplyError::Duplicate`] or [`ApplyError::TooOld`] if the batch is not new.
+    /// Returns [`ApplyError::WorldSize`] if the batch is of a process whose world has ended, [`ApplyError::StepNumber`] if a step
+    /// number is too large, and [`ApplyError::Duplicate`] or [`ApplyError::TooOld`] if the batch is not new.
     pub fn apply(&mut self, batch: Batch, now: ServerNanos) -> Result<Vec<Arc<StepAnalysis>>, ApplyError> {
         self.ingest(batch, now)?;
         let mut analysed = Vec::new();
@@ -103,7 +91,8 @@ impl Run {
     /// # Errors
     /// Returns an error in the same cases as [`Self::apply`].
     pub fn ingest(&mut self, batch: Batch, now: ServerNanos) -> Result<(), ApplyError> {
-        self.agrees(&batch)?;
+        Self::check_alone(&batch)?;
+        self.enter_world(&batch)?;
         let rank = self.ranks.speaking(batch.rank.0 as usize);
         if let Err(denied) = rank.lives.is_new(&batch) {
             return Err(self.explain(batch.rank, denied));
@@ -118,7 +107,7 @@ impl Run {
             let RankState { lives, usage, device_errors, lifeline, .. } = std::mem::take(rank);
             let incarnation = Some(batch.incarnation);
             *rank = RankState { lives, usage, device_errors, lifeline, incarnation, ..RankState::default() };
-            self.begin_attempt(batch.rank);
+            self.begin_attempt(&batch);
         }
         if !by_launcher {
             self.hear_lifeline(&batch, now);

@@ -71,7 +71,8 @@ impl ReportWork {
 }
 
 impl Run {
-    fn facts(&self, now: ServerNanos) -> RunFacts {
+    /// Returns the facts for a report over steps of `ranks` ranks.
+    fn facts(&self, ranks: usize, now: ServerNanos) -> RunFacts {
         let drops = |(rank, state): (usize, &RankState)| RankDrops {
             rank: Rank(rank as u32),
             drops: state.lives.drops(),
@@ -81,10 +82,10 @@ impl Run {
             run: self.id.clone(),
             name: self.name().to_owned(),
             state: self.state(now),
-            ranks: self.world_size(),
+            ranks: ranks as u32,
             sample_unit: self.sample_unit().to_owned(),
             instrumentation: self.instrumentation(),
-            fits: self.fits(),
+            fits: self.fits().into_iter().take(ranks).collect(),
             drops: self.ranks.iter().map(drops).filter(|rank| !rank.drops.is_empty()).collect(),
             hang: self.hang.clone(),
             failure: self.failure(now),
@@ -93,13 +94,13 @@ impl Run {
             attributes: self.attributes(),
             device_states: self
                 .ranks
-                .world()
+                .first(ranks)
                 .map(|rank| rank.map(|rank| rank.devices.device_states()).unwrap_or_default())
                 .collect(),
-            hosts: self.ranks.world().map(|rank| rank?.host()).collect(),
-            bursts: self.ranks.world().map(|rank| rank?.devices.activity(now)).collect(),
-            stacks: self.ranks.world().map(|rank| rank?.stacks.newest().cloned()).collect(),
-            work: self.ranks.world().map(|rank| rank.map(RankState::work)).collect(),
+            hosts: self.ranks.first(ranks).map(|rank| rank?.host()).collect(),
+            bursts: self.ranks.first(ranks).map(|rank| rank?.devices.activity(now)).collect(),
+            stacks: self.ranks.first(ranks).map(|rank| rank?.stacks.newest().cloned()).collect(),
+            work: self.ranks.first(ranks).map(|rank| rank.map(RankState::work)).collect(),
             other_layouts: self.other_layouts(&layouts),
             layouts,
             traced: self.traced.clone(),
@@ -164,7 +165,30 @@ impl Run {
         let analysed = self.steps.analysed();
         let skipped = analysed.len().saturating_sub(most);
         let steps = analysed.iter().skip(skipped).cloned().collect();
-        ReportWork { facts: self.facts(now), gaps: self.gaps(), steps }
+        let (ranks, steps, others) = self.of_one_world(steps);
+        ReportWork { facts: self.facts(ranks, now), gaps: self.gaps(others), steps }
+    }
+
+    /// Returns the steps that ran on as many ranks as the newest one, with this number, and a gap if there are others. Figures
+    /// over steps of different numbers of ranks would mean nothing.
+    fn of_one_world(
+        &self,
+        mut steps: Vec<Arc<StepAnalysis>>,
+    ) -> (usize, Vec<Arc<StepAnalysis>>, Option<Gap>) {
+        let ranks = steps.last().map_or(self.ranks.world_size(), |step| step.ranks.len());
+        let before = steps.len();
+        steps.retain(|step| step.ranks.len() == ranks);
+        let others = before - steps.len();
+        let gap = (others > 0).then(|| Gap {
+            kind: GapKind::OtherWorlds,
+            sentence: format!(
+                "{} {} another number of ranks than {ranks}, and {} left out",
+                units::count(others as u64),
+                if others == 1 { "step has" } else { "steps have" },
+                if others == 1 { "is" } else { "are" }
+            ),
+        });
+        (ranks, steps, gap)
     }
 
     /// Returns the input of a report over the steps in memory from `first` to `last`, as of the time when the last of
@@ -183,15 +207,15 @@ impl Run {
             Some(first) => analysed.partition_point(|step| step.step < first).min(past),
             None => past.saturating_sub(most),
         };
-        let steps = analysed.range(from..past).cloned().collect();
+        let (ranks, steps, others) = self.of_one_world(analysed.range(from..past).cloned().collect());
         let goodput = Err(Missing::PartOfRun);
-        let facts = RunFacts { hang: None, failure: None, goodput, ..self.facts(now) };
-        ReportWork { facts, gaps: self.gaps(), steps }
+        let facts = RunFacts { hang: None, failure: None, goodput, ..self.facts(ranks, now) };
+        ReportWork { facts, gaps: self.gaps(others), steps }
     }
 
-    /// Returns the known gaps in what the server stored.
-    fn gaps(&self) -> Vec<Gap> {
-        let mut gaps = self.storage_gaps.clone();
+    /// Returns the known gaps in what the server stored, and one in what a report covers.
+    fn gaps(&self, others: Option<Gap>) -> Vec<Gap> {
+        let mut gaps: Vec<Gap> = others.into_iter().chain(self.storage_gaps.iter().cloned()).collect();
         let Refused { count, last } = &self.refused;
         if *count > 0 {
             let were = if *count == 1 { "batch was" } else { "batches were" };
@@ -235,6 +259,7 @@ impl Run {
             started_unix_millis: millis(self.first_seen),
             last_seen_unix_millis: millis(self.last_seen),
             ranks_expected: self.world_size(),
+            most_ranks: self.ranks.largest() as u32,
             ranks_reporting: self.ranks.iter().map(|(_, rank)| rank).filter(reports).count() as u32,
             steps: self.completed_steps,
             last_step: self.steps.analysed().back().map(|step| step.step.0),

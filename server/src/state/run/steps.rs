@@ -96,7 +96,7 @@ impl Run {
     }
 
     fn place(&self, records: Arc<StepRecords>) -> Placed {
-        Placed { records, fits: self.fits(), is_unmodified_job: self.is_unmodified_job() }
+        Placed::new(records, &self.fits(), self.is_unmodified_job())
     }
 
     /// Returns the waterfall of one step, or of the newest complete one if `step` is `None`. Returns `None` if its

@@ -39,7 +39,8 @@ impl Run {
 
     /// Returns the error bound of each rank's clock, in nanoseconds.
     fn clock_bounds(&self) -> impl Iterator<Item = (usize, u64)> {
-        self.fits().into_iter().enumerate().filter_map(|(rank, fit)| Some((rank, fit?.bound())))
+        let of_world = self.fits().into_iter().take(self.ranks.world_size());
+        of_world.enumerate().filter_map(|(rank, fit)| Some((rank, fit?.bound())))
     }
 
     /// Returns the records that each rank dropped, over all its incarnations, by reason.

@@ -87,7 +87,7 @@ fn limits() -> Limits {
 }
 
 fn read(folder: &RunFolder, step: u64) -> (Option<Closed>, Vec<Lost>) {
-    one(folder, Step(step), RANKS, &limits()).unwrap()
+    one(folder, Step(step), &limits()).unwrap()
 }
 
 fn directory() -> (tempfile::TempDir, Layout, RunFolder) {
@@ -136,7 +136,7 @@ fn every_step_read_back_equals_the_step_in_memory() {
     assert!(read(&folder, 40).0.is_none());
     let mut range = Vec::new();
     let steps = StepRange { first: Step(11), last: Step(27) };
-    each(&folder, steps, RANKS, &limits(), |closed| {
+    each(&folder, steps, &limits(), |closed| {
         range.push(closed.records.step.0);
         Ok::<(), NotRead>(())
     })
@@ -178,9 +178,9 @@ fn a_step_beyond_the_limits_is_refused_with_the_reason() {
     let (_directory, layout, folder) = directory();
     store(&layout, &all_ranks(0..3));
     let small = Limits { bytes: 700, ..limits() };
-    let error = one(&folder, Step(1), RANKS, &small).err().unwrap().to_string();
+    let error = one(&folder, Step(1), &small).err().unwrap().to_string();
     assert_eq!(error, "the records of step 1 take more than 0 MiB");
     let late = Limits { until: Instant::now(), ..limits() };
-    let error = one(&folder, Step(1), RANKS, &late).err().unwrap().to_string();
+    let error = one(&folder, Step(1), &late).err().unwrap().to_string();
     assert_eq!(error, "the records of step 1 are in too many files: 0 of 1 were read in time");
 }

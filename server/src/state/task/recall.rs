@@ -94,17 +94,17 @@ impl Task {
                 Err(why) => return answer(reply, Err(why)),
             }
         }
-        let (Some(layout), Some(held)) = (&self.layout, self.runs.held.get(&asked.run)) else {
+        let (Some(layout), true) = (&self.layout, self.runs.held.contains_key(&asked.run)) else {
             let nowhere =
                 format!("the records of step {} have left memory and are not stored on disk", asked.step);
             return asked.answer(Err(NotShown::Gone(nowhere)));
         };
-        let (folder, world_size, step) = (layout.folder(&asked.run), held.run.world_size(), asked.step);
+        let (folder, step) = (layout.folder(&asked.run), asked.step);
         self.under_way.recalling += 1;
         self.threads.spawn_blocking(move || {
             let limits =
                 Limits { bytes: budget::RECALL_BYTES, until: Instant::now() + budget::RECALL_WITHIN };
-            let read = guarded(|| stored_steps::one(&folder, step, world_size, &limits));
+            let read = guarded(|| stored_steps::one(&folder, step, &limits));
             Outcome::Recalled { asked, read }
         });
     }

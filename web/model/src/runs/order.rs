@@ -294,6 +294,7 @@ pub(crate) mod tests {
             started_unix_millis: 0,
             last_seen_unix_millis: 0,
             ranks_expected: 4,
+            most_ranks: 4,
             ranks_reporting: 4,
             steps: 100,
             last_step: Some(99),
