@@ -27,6 +27,17 @@ pub fn badput(goodput: &Goodput) -> String {
         .join(", ")
 }
 
+/// Returns how many ranks the attempts had: `2 ranks`, or `2 to 4 ranks`.
+#[must_use]
+pub fn ranks(goodput: &Goodput) -> String {
+    let (least, most) = goodput.rank_range();
+    if least == most {
+        units::ranks(most)
+    } else {
+        format!("{} to {}", units::count(least.into()), units::ranks(most))
+    }
+}
+
 /// Returns what an attempt did, in a sentence: `Steps 80 to 119 on 2 ranks; 20 steps repeated.`
 #[must_use]
 pub fn attempt(attempt: &Attempt) -> String {

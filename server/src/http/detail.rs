@@ -46,7 +46,7 @@ pub async fn steps(
 ) -> Result<Response, Failure> {
     let summary = find(&app, &run)?.summary.clone();
     let kept = kept_steps(&app, summary.run, range.from.unwrap_or(0), range.to.unwrap_or(u64::MAX)).await?;
-    aside(move || columns(&kept, summary.ranks_expected, true).encode()).await.map(binary)
+    aside(move || columns(&kept, summary.most_ranks, true).encode()).await.map(binary)
 }
 
 /// The content of a heatmap.

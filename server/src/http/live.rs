@@ -134,7 +134,7 @@ impl Client {
         }
         let new = sent.new_steps(shown);
         if let Some(last) = new.last() {
-            let frame = columns(new, shown.summary.ranks_expected, false).encode();
+            let frame = columns(new, shown.summary.most_ranks, false).encode();
             self.send(Message::Binary(frame.into())).await?;
             sent.last_step = Some(Some(last.step.0));
         }
@@ -143,7 +143,7 @@ impl Client {
 
     /// Sends all retained steps, which are more than a snapshot holds. Returns the last one.
     async fn send_kept(&mut self, shown: &RunSnapshot) -> Result<Option<u64>, Gone> {
-        let (run, ranks) = (shown.summary.run.clone(), shown.summary.ranks_expected);
+        let (run, ranks) = (shown.summary.run.clone(), shown.summary.most_ranks);
         let kept = kept_steps(&self.app, run, 0, u64::MAX).await.map_err(|_| Gone)?;
         let last = kept.last().map(|step| step.step.0);
         // Encoding takes some tens of milliseconds for a large run.

@@ -158,6 +158,16 @@ impl Goodput {
         self.uses.values().sum()
     }
 
+    /// Returns the smallest and the largest number of ranks of an attempt.
+    #[must_use]
+    pub fn rank_range(&self) -> (u32, u32) {
+        if self.total_nanos() == self.wall_nanos.saturating_mul(self.ranks.into()) {
+            return (self.ranks, self.ranks);
+        }
+        let of_attempts = self.attempts.iter().map(|attempt| attempt.ranks);
+        of_attempts.fold((self.ranks, self.ranks), |(least, most), ranks| (least.min(ranks), most.max(ranks)))
+    }
+
     /// Returns the time of a use as a share of the wall time of all ranks, 0 to 1.
     #[must_use]
     pub fn share(&self, of: TimeUse) -> f64 {

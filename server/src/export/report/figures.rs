@@ -59,7 +59,7 @@ fn goodput(of: &Goodput) -> String {
         none if none.is_empty() => String::new(),
         badput => format!("; the rest: {badput}"),
     };
-    format!("{ratio} of {wall} on {} (compute {compute}){rest}", units::ranks(of.ranks))
+    format!("{ratio} of {wall} on {} (compute {compute}){rest}", wording::ranks(of))
 }
 
 fn own_overhead(report: &Report) -> Option<String> {

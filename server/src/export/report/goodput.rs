@@ -1,6 +1,6 @@
 //! The tables of goodput: what the wall time of all ranks went to, and the attempts at the job.
 
-use analysis::wording::goodput::{START_UNKNOWN, attempt, time};
+use analysis::wording::goodput::{START_UNKNOWN, attempt, ranks, time};
 use wire::views::Report;
 use wire::views::goodput::{Attempt, Goodput, TimeUse};
 
@@ -32,10 +32,13 @@ pub(super) fn uses(report: &Report) -> Option<Section> {
 
 fn about(goodput: &Goodput) -> Vec<String> {
     let wall = units::clock(goodput.wall_nanos as f64 / 1e9);
-    let mut about = vec![format!(
-        "What {} did in {wall}. The parts sum to the wall time times the number of ranks.",
-        units::ranks(goodput.ranks)
-    )];
+    let (least, most) = goodput.rank_range();
+    let sum = match least == most {
+        true => "the wall time times the number of ranks",
+        false => "the time for which each rank belonged to the job",
+    };
+    let ranks = ranks(goodput);
+    let mut about = vec![format!("What {ranks} did in {wall}. The parts sum to {sum}.")];
     if !goodput.knows_start {
         about.push(START_UNKNOWN.into());
     }

@@ -53,12 +53,12 @@ impl Run {
         usage::recent(self.ranks.iter().map(|(rank, state)| (rank as u32, &state.usage)))
     }
 
-    /// Returns one measure of every rank of the world over time, to be read outside the hub. A rank that has not sent anything has
-    /// an empty one.
+    /// Returns one measure over time of every rank that the run ever had, to be read outside the hub. A rank that has not sent
+    /// anything has an empty one.
     #[must_use]
     pub fn usage(&self, usage: Usage) -> Vec<MeasureHistory> {
         let empty = RankUsage::default();
         let of_rank = |state: Option<&RankState>| state.map_or(&empty, |state| &state.usage).history(usage);
-        self.ranks.world().map(of_rank).collect()
+        self.ranks.first(self.ranks.largest()).map(of_rank).collect()
     }
 }

@@ -87,7 +87,7 @@ const FIGURES: [Read; 6] = [
             let of = report.goodput.known();
             of.map_or_else(String::new, |of| {
                 let wall = units::clock(of.wall_nanos as f64 / 1e9);
-                format!("of the whole run, {wall} on {}", units::ranks(of.ranks))
+                format!("of the whole run, {wall} on {}", analysis::wording::goodput::ranks(of))
             })
         },
     },

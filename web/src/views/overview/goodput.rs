@@ -1,6 +1,6 @@
 //! What the run used its wall time for: a row per use, and a bar per attempt if the job was restarted.
 
-use analysis::wording::goodput::{START_UNKNOWN, attempt, meaning, time};
+use analysis::wording::goodput::{START_UNKNOWN, attempt, meaning, ranks, time};
 use leptos::prelude::*;
 use viz::palette::{self, Rgba};
 use wire::live::Part;
@@ -24,7 +24,7 @@ pub fn Goodput() -> impl IntoView {
             " {} of {} on {}",
             units::percent(of.ratio),
             units::clock(of.wall_nanos as f64 / 1e9),
-            units::ranks(of.ranks)
+            ranks(&of)
         )),
         Figure::Missing { .. } => None,
     };
