@@ -11,8 +11,10 @@ mod fit;
 mod growth;
 mod model;
 mod profile;
+mod scenario;
 
 pub use model::Model;
+pub use scenario::{NotPredicted, predict};
 
 /// The reason why a chosen run cannot be the baseline.
 #[derive(Debug, PartialEq, thiserror::Error)]

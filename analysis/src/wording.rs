@@ -15,6 +15,7 @@ mod hang;
 pub mod layouts;
 pub(crate) mod mfu;
 mod scaling;
+pub(crate) mod scenario;
 mod sentence;
 
 pub(crate) use failure::failure;

@@ -18,6 +18,7 @@ mod stacks;
 mod sweep;
 mod trace;
 mod trials;
+mod what_if;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -66,6 +67,8 @@ enum Command {
     Check(check::CheckArguments),
     /// Estimate the days that a training takes on a number of ranks
     Plan(plan::PlanArguments),
+    /// Predict the step of a run with another network, other buckets or another number of ranks
+    WhatIf(what_if::WhatIfArguments),
     /// Run a job on several world sizes, and measure its scaling efficiency
     Scale(scale::ScaleArguments),
     /// Run a job once per bucket cap and say which cap is best
@@ -322,6 +325,7 @@ pub fn main(arguments: Arguments) -> ExitCode {
         Command::Compare(arguments) => compare::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Check(arguments) => check::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::WhatIf(arguments) => what_if::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Scale(arguments) => scale::scale(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Sweep(arguments) => sweep::sweep(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Burst(arguments) => burst::run(&arguments).map(|()| ExitCode::SUCCESS),

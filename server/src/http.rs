@@ -106,6 +106,7 @@ pub fn router(app: App) -> Router {
         .routes(routes!(captures::comparison))
         .routes(routes!(captures::refuse))
         .routes(routes!(scaling::scaling))
+        .routes(routes!(scaling::what_if))
         .routes(routes!(compare::comparison))
         .routes(routes!(export::export))
         .routes(routes!(api::clock))

@@ -7,7 +7,7 @@ use wire::live::{StepColumns, StepRanks, Waterfall, view};
 use wire::request::RecordingRequest;
 use wire::views::captures::{Capture, TraceComparison};
 use wire::views::comparison::Comparison;
-use wire::views::scaling::Scaling;
+use wire::views::scaling::{Scaling, ScenarioPrediction};
 use wire::views::{
     ApiError, ModuleLayouts, RankBurst, RankDevice, RankStacks, RecentUsage, Report, RunSummary,
 };
@@ -89,6 +89,11 @@ pub async fn report(run: &str, steps: Option<(u64, u64)>) -> Result<Report, Stri
 pub async fn scaling(run: &str, baseline: Option<&str>) -> Result<Scaling, String> {
     let baseline = baseline.map_or_else(String::new, |run| format!("&baseline={run}"));
     shown(&format!("/api/v1/runs/{run}/scaling?form=frame{baseline}")).await
+}
+
+/// Fetches the predicted step of a run with the changes that `query` names, as [`model::what_if::query`] writes it.
+pub async fn what_if(run: &str, query: &str) -> Result<ScenarioPrediction, String> {
+    shown(&format!("/api/v1/runs/{run}/what-if?form=frame{query}")).await
 }
 
 /// Fetches the comparison of two runs.

@@ -110,17 +110,26 @@ impl Fit {
         if ranks == 1 {
             return self.profile.alone();
         }
-        let hops = latency.hops(ranks) / latency.hops(self.ranks);
-        let share = |ranks: u32| (f64::from(ranks) - 1.0) / f64::from(ranks);
-        let volume = share(ranks) / share(self.ranks);
+        let (hops, volume) = self.growth(ranks, latency);
         let (alpha, beta) = (self.comm.alpha_seconds * 1e9, self.comm.beta_seconds_per_byte * 1e9);
         let even = self.profile.step(|bytes| alpha * (hops - 1.0) + beta * (volume - 1.0) * bytes);
-        let turns = match unevenness {
+        even + self.steady + self.turns_on(ranks, unevenness)
+    }
+
+    /// Returns how many times as long the latency of an all-reduce, and how many times as large its volume per rank, is on
+    /// `ranks` ranks.
+    pub(super) fn growth(&self, ranks: u32, latency: Latency) -> (f64, f64) {
+        let share = |ranks: u32| (f64::from(ranks) - 1.0) / f64::from(ranks);
+        (latency.hops(ranks) / latency.hops(self.ranks), share(ranks) / share(self.ranks))
+    }
+
+    /// Returns the cost, on `ranks` ranks, of differences that change from step to step.
+    pub(super) fn turns_on(&self, ranks: u32, unevenness: Unevenness) -> f64 {
+        match unevenness {
             Unevenness::Grows => self.deviations.grown(self.turns, self.ranks, ranks),
             Unevenness::GrowsMost => self.deviations.grown_most(self.turns, self.ranks, ranks),
             Unevenness::Stays => self.deviations.grown(self.turns, self.ranks, ranks).min(self.turns),
-        };
-        even + self.steady + turns
+        }
     }
 
     /// Returns the efficiency against one rank; at most 1.

@@ -103,19 +103,35 @@ impl Model {
     #[must_use]
     pub fn predict(&self, ranks: u32) -> ScalingPrediction {
         let efficiency = self.efficiency(ranks);
-        let [lowest, highest] = [(Latency::Ring, Unevenness::GrowsMost), (Latency::Tree, Unevenness::Stays)]
-            .map(|(latency, unevenness)| self.drawn(|fit| fit.efficiency(ranks, latency, unevenness)));
+        let (low, high) = self.band(
+            |fit| fit.efficiency(ranks, Latency::Ring, Unevenness::GrowsMost),
+            |fit| fit.efficiency(ranks, Latency::Tree, Unevenness::Stays),
+        );
         // The prediction for one rank does not use the communication model, so the model's error does not widen its
         // band.
-        let off = if ranks == 1 { 0.0 } else { self.error().abs().max(LEAST_ERROR) };
+        let off = if ranks == 1 { 0.0 } else { self.band_error() };
         ScalingPrediction {
             ranks,
             step_nanos: self.fit.step(ranks, Latency::Ring, Unevenness::Grows),
             efficiency,
-            efficiency_low: stats::quantile(&lowest, LEFT_OUT).min(efficiency) / (1.0 + off),
-            efficiency_high: (stats::quantile(&highest, 1.0 - LEFT_OUT).max(efficiency) * (1.0 + off))
-                .min(1.0),
+            efficiency_low: low.min(efficiency) / (1.0 + off),
+            efficiency_high: (high.max(efficiency) * (1.0 + off)).min(1.0),
         }
+    }
+
+    /// Returns the model as it is fitted to all steps.
+    pub(super) fn fit(&self) -> &Fit {
+        &self.fit
+    }
+
+    /// Returns the relative error of the model by which a band is wider at each end.
+    pub(super) fn band_error(&self) -> f64 {
+        self.error().abs().max(LEAST_ERROR)
+    }
+
+    /// Returns the ends of a band over all fits: of the smallest figure that the assumptions allow, and of the largest one.
+    pub(super) fn band(&self, least: impl Fn(&Fit) -> f64, most: impl Fn(&Fit) -> f64) -> (f64, f64) {
+        (stats::quantile(&self.drawn(least), LEFT_OUT), stats::quantile(&self.drawn(most), 1.0 - LEFT_OUT))
     }
 
     /// Returns the predicted weak-scaling efficiency on `ranks` ranks, against one rank; at most 1.
@@ -169,4 +185,4 @@ fn resample<'a>(samples: &[Sample<'a>], seed: u64) -> Vec<Sample<'a>> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

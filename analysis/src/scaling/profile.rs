@@ -55,6 +55,11 @@ impl Profile {
         self.collectives.iter().map(|collective| collective.bytes).sum::<f64>() as u64
     }
 
+    /// Returns the size of the largest collective, in bytes.
+    pub(super) fn largest(&self) -> f64 {
+        self.collectives.iter().map(|collective| collective.bytes).fold(0.0, f64::max)
+    }
+
     /// Returns the step time of a rank that reduces nothing.
     pub(super) fn alone(&self) -> f64 {
         self.before + self.after

@@ -1,6 +1,6 @@
 //! The scaling of a run: measured over the runs of its name, and predicted by its model.
 
-use analysis::scaling::{self, NotABaseline};
+use analysis::scaling::{self, NotABaseline, NotPredicted};
 use analysis::step::StepAnalysis;
 use axum::extract::{Path, Query, State};
 use axum::response::Response;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 use wire::ids::RunId;
 use wire::views::ApiError;
-use wire::views::scaling::Scaling;
+use wire::views::scaling::{Scaling, Scenario, ScenarioPrediction};
 
 use super::App;
 use super::answer::{Form, answer, aside};
@@ -50,6 +50,48 @@ pub async fn scaling(
         scaling::scaling(&report, &steps, summaries.into_iter(), baseline.as_ref())
     });
     answer(query.form, &scaling.await??)
+}
+
+/// The format of the answer.
+#[derive(Debug, Deserialize, IntoParams)]
+pub struct FormQuery {
+    /// `json` (the default) or `frame`.
+    #[serde(default)]
+    form: Form,
+}
+
+/// Returns the predicted step of the run with another network, other buckets or another number of ranks.
+#[utoipa::path(
+    get,
+    path = "/api/v1/runs/{run}/what-if",
+    params(("run" = String, Path), Scenario, FormQuery),
+    responses(
+        (status = 200, body = ScenarioPrediction),
+        (status = 400, body = ApiError, description = "A value is out of its range"),
+        (status = 404, body = ApiError, description = "There is no such run, or it cannot be modeled")
+    )
+)]
+pub async fn what_if(
+    State(app): State<App>,
+    Path(run): Path<String>,
+    Query(scenario): Query<Scenario>,
+    Query(query): Query<FormQuery>,
+) -> Result<Response, Failure> {
+    let (shown, report) = open(&app, &run).await?;
+    let predicted = aside(move || {
+        let steps: Vec<&StepAnalysis> = shown.steps.iter().map(AsRef::as_ref).collect();
+        scaling::predict(&report, &steps, scenario)
+    });
+    answer(query.form, &predicted.await??)
+}
+
+impl From<NotPredicted> for Failure {
+    fn from(error: NotPredicted) -> Self {
+        match error {
+            NotPredicted::OutOfRange { .. } => Self::BadRequest(error.to_string()),
+            NotPredicted::Missing(_) | NotPredicted::OneBucket => Self::NotFound(error.to_string()),
+        }
+    }
 }
 
 impl From<NotABaseline> for Failure {

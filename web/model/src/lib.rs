@@ -8,6 +8,7 @@
 //! * [`ranks`] orders ranks and says what differs between them, and [`pins`] keeps the pinned ones.
 //! * [`periods`] decides which steps count as now, and which as the healthy period.
 //! * [`utilization`] says how devices and hosts are used, [`scaling`] how a job scales, and [`plan`] how long a training takes.
+//! * [`what_if`] has the sliders of the what-if panel.
 //! * [`verdict`] has short texts for verdicts, and [`terms`] the definitions of terms.
 //! * [`runs`] has the list of runs, and [`buckets`] the waterfall of a step.
 
@@ -33,3 +34,4 @@ pub mod terms;
 pub mod trust;
 pub mod utilization;
 pub mod verdict;
+pub mod what_if;

@@ -1,8 +1,9 @@
 //! The Scaling view: efficiency measured over the runs of a job and predicted from its model, and the predicted effect
-//! of other bucket sizes.
+//! of other bucket sizes and networks.
 
 mod pictures;
 mod tables;
+mod what_if;
 
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use model::scaling::{baselines, error, fit, sentence};
 use wire::views::scaling::Scaling as Answer;
 
 use self::tables::{Predictions, Runs};
+use self::what_if::WhatIf;
 use crate::api;
 use crate::download;
 use crate::live::Live;
@@ -93,6 +95,9 @@ pub fn Scaling() -> impl IntoView {
                 </section>
             </Show>
         </div>
+        <Show when=move || has_predictions.get()>
+            <WhatIf answer=answer />
+        </Show>
         <div class="halves">
             <Show when=move || has_model.get()>
                 <ChartPanel

@@ -94,3 +94,62 @@ pub struct Scaling {
     /// The reason why there are no predictions.
     pub missing: Option<Missing>,
 }
+
+/// What a prediction changes in a run: a what-if of the latency-bandwidth model. The default changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema, utoipa::IntoParams))]
+pub struct Scenario {
+    /// The number of ranks, with the batch per rank unchanged; that of the run if absent.
+    pub ranks: Option<u32>,
+    /// The bandwidth of all links, as a multiple of the measured one.
+    pub bandwidth: f64,
+    /// The bandwidth of one node's link, as a share of that of the others: above 0, at most 1.
+    pub link: f64,
+    /// The latency of a collective, as a multiple of the measured one.
+    pub latency: f64,
+    /// The compression ratio of gradients: their bytes / the bytes that are sent; at least 1.
+    pub compression: f64,
+    /// The bucket cap, in MiB; buckets as they are if absent.
+    pub cap_mib: Option<f64>,
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Self { ranks: None, bandwidth: 1.0, link: 1.0, latency: 1.0, compression: 1.0, cap_mib: None }
+    }
+}
+
+/// A predicted figure, with its error band.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Predicted {
+    /// The figure.
+    pub value: f64,
+    /// The lower end of the band.
+    pub low: f64,
+    /// The upper end of the band.
+    pub high: f64,
+}
+
+/// The predicted step of a [`Scenario`]: `GET /api/v1/runs/{run}/what-if`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ScenarioPrediction {
+    /// What was changed.
+    pub scenario: Scenario,
+    /// The number of ranks.
+    pub ranks: u32,
+    /// The predicted step time, in nanoseconds.
+    pub step_nanos: Predicted,
+    /// The step time that the model gives for the run as it is, in nanoseconds.
+    pub now_nanos: f64,
+    /// The samples per second over all ranks; null if the job does not count its samples.
+    pub throughput: Option<Predicted>,
+    /// The weak scaling efficiency against one rank, 0 to 1.
+    pub efficiency: Predicted,
+    /// The prediction in one sentence.
+    pub sentence: String,
+    /// The assumptions of what was changed, one sentence each.
+    pub assumptions: Vec<String>,
+}

@@ -41,7 +41,7 @@ fn deviations() -> Deviations {
     Deviations::new(&[(0..200).map(quantile).collect(), (0..200).rev().map(quantile).collect()])
 }
 
-fn model() -> Model {
+pub(in super::super) fn model() -> Model {
     let fit = Fit {
         profile: Profile::new(&[&replay()]).unwrap(),
         comm: AlphaBeta {
