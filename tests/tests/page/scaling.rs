@@ -104,7 +104,8 @@ fn every_view_shows_the_ratio_of_throughputs_as_measured_efficiency() -> anyhow:
         cells.as_array().is_some_and(|cells| cells.iter().any(|cell| *cell == percent)),
         "{percent}: {cells}"
     );
-    chooses_a_baseline(&browser, id, &percent)
+    chooses_a_baseline(&browser, id, &percent)?;
+    asks_what_if(&browser, &server.address, id, &data_path)
 }
 
 /// With `--strong`, the ranks share the batch. The efficiency is the ratio of the throughputs per rank here as well.
@@ -128,6 +129,37 @@ fn a_run_with_the_same_total_batch_is_measured_as_strong_scaling() -> anyhow::Re
     let measured = number(&two, "/scaling_efficiency/measured")?;
     ensure!(is_close(measured, expected) && two["baseline"]["rule"] == "strong", "{two:#}");
     ensure!(printed.contains("(strong scaling: throughput per rank against"), "{printed}");
+    Ok(())
+}
+
+/// Moves a slider of the what-if panel. The page, the request and the command line have one answer, which a reload keeps.
+fn asks_what_if(browser: &Browser, server: &str, id: &str, data: &str) -> anyhow::Result<()> {
+    let what_if = |query: &str| get_json(&format!("{server}/api/v1/runs/{id}/what-if?{query}"));
+    let usual = what_if("")?;
+    ensure!(number(&usual, "/step_nanos/value")? == number(&usual, "/now_nanos")?, "{usual:#}");
+    let slower = what_if("bandwidth=0.25")?;
+    ensure!(number(&slower, "/step_nanos/value")? > number(&usual, "/now_nanos")?, "{slower:#}");
+    let [low, high] = ["low", "high"].map(|end| number(&slower, &format!("/step_nanos/{end}")));
+    ensure!(low? < number(&slower, "/step_nanos/value")? && number(&slower, "/step_nanos/value")? < high?);
+    let refused = what_if("link=2").unwrap_err().to_string();
+    ensure!(refused.contains("400"), "{refused}");
+
+    let sentence = slower["sentence"].as_str().context("no sentence")?;
+    let (printed, _) = said(&paceline(&["what-if", id, "--bandwidth", "0.25", "--data", data])?);
+    ensure!(printed.starts_with(sentence), "{sentence} {printed}");
+    let (_, complaint) = said(&paceline(&["what-if", id, "--link", "2", "--data", data])?);
+    ensure!(complaint.contains("link is 2: it must be from 0.001 to 1"), "{complaint}");
+
+    const LEFT: &str = "\u{e012}";
+    browser.press("[data-testid=if-bandwidth]", &LEFT.repeat(4))?;
+    let is_shown = format!(
+        "return location.search.includes('if-bandwidth=-4') &&
+         document.querySelector('[data-testid=scenario-sentence]')?.textContent === {:?}",
+        units::unbroken(sentence)
+    );
+    browser.wait("the answer", &is_shown)?;
+    browser.reload()?;
+    browser.wait("the answer after a reload", &is_shown)?;
     Ok(())
 }
 

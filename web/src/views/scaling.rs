@@ -58,7 +58,7 @@ pub fn Scaling() -> impl IntoView {
         has(|answer| !answer.caps.is_empty()),
     );
     view! {
-        <p class="lead" data-testid="scaling-sentence">{words(sentence)}</p>
+        <p class="lead" data-testid="scaling-sentence">{words(|answer| units::unbroken(&sentence(answer)))}</p>
         <ChartPanel
             title="Efficiency against world size"
             testid="scaling-efficiency"

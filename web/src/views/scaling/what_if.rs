@@ -58,8 +58,7 @@ fn Input(slider: Slider, answer: Signal<Option<Arc<Scaling>>>) -> impl IntoView 
     let address = expect_context::<Address>();
     let unchanged = Memo::new(move |_| {
         answer.get().map_or(0, |answer| {
-            let largest =
-                answer.comm_model.iter().flat_map(|model| &model.points).map(|point| point.0).max();
+            let largest = answer.comm_model.iter().flat_map(|model| &model.points).map(|point| point.0).max();
             slider.unchanged(answer.ranks, largest.unwrap_or(0))
         })
     });
@@ -101,7 +100,7 @@ fn figures(of: &ScenarioPrediction, unit: &str) -> impl IntoView {
     let throughput = of.throughput.map(|of| figure("Throughput", &of, &|rate| units::rate(rate, unit)));
     let assumptions = of.assumptions.iter().map(|line| view! { <li>{line.clone()}</li> }).collect_view();
     view! {
-        <p class="lead" data-testid="scenario-sentence">{of.sentence.clone()}</p>
+        <p class="lead" data-testid="scenario-sentence">{units::unbroken(&of.sentence)}</p>
         <dl class="figures">
             {figure("Step time", &of.step_nanos, &units::nanos)}
             {throughput}
