@@ -48,7 +48,7 @@ use std::time::Duration;
 use asked::Asked;
 use newest::Newest;
 use sampling::Sampling;
-use wire::attributes::Attributes;
+use wire::attributes::{self, Attributes, LabelError};
 use wire::batch::{Bye, Note};
 use wire::burst::Burst;
 use wire::device::DeviceSample;
@@ -261,6 +261,29 @@ impl Notes {
             // The queue is full only while the server is unreachable, from the start of the process on.
             let _lost_when_full = queue.try_send(Attributes { software, ..Attributes::default() }.into());
         }
+    }
+
+    /// Sends one more label of this rank, which replaces an earlier one with the same key. The label `accuracy`, with a number,
+    /// is a column of `paceline sweep`.
+    ///
+    /// # Errors
+    /// Returns an error, and sends nothing, if the key or the value is not that of a label.
+    pub fn label(&self, key: &str, value: &str) -> Result<(), LabelError> {
+        self.labels(&BTreeMap::from([(key.to_owned(), value.to_owned())]))
+    }
+
+    /// Sends more labels of this rank at once. See [`Self::label`].
+    ///
+    /// # Errors
+    /// Returns an error, and sends nothing, if one of them is not a label.
+    pub fn labels(&self, labels: &BTreeMap<String, String>) -> Result<(), LabelError> {
+        let checked = labels.iter().map(|(key, value)| attributes::label(key, value));
+        let labels = checked.collect::<Result<_, _>>()?;
+        if let Some(queue) = &self.queue {
+            // See `software`.
+            let _lost_when_full = queue.try_send(Attributes { labels, ..Attributes::default() }.into());
+        }
+        Ok(())
     }
 
     /// Sends the release of the device's driver.

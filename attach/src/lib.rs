@@ -29,6 +29,7 @@ pub mod call_log;
 pub mod hooks;
 mod host;
 pub mod infer;
+mod labels;
 mod layouts;
 mod marks;
 mod memory;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agent::{Agent, Job};
+use agent::{Agent, Job, Notes};
 use anyhow::{Context, Result};
 use candle_core::Device;
 use reducer::Communicator;
@@ -15,7 +15,7 @@ use crate::trainer::{Plan, Task, Trainer};
 use crate::world_rank::WorldRank;
 
 /// Joins the other ranks, prepares the task on the device that `options` name, trains it, compares the parameters of
-/// all ranks, and passes the result to `end`. A failure is reported to the other ranks, and they end with it too.
+/// all ranks, and passes the result to `end`, which may send notes. A failure is reported to the other ranks, and they end with it too.
 ///
 /// # Errors
 /// Returns the first error, of this rank or another.
@@ -23,7 +23,7 @@ pub fn run<T: Task>(
     options: &JobOptions,
     plan: &Plan,
     prepare: impl FnOnce(&Device) -> Result<T>,
-    end: impl FnOnce(&T, WorldRank) -> Result<()>,
+    end: impl FnOnce(&T, WorldRank, &Notes) -> Result<()>,
 ) -> Result<()> {
     let config = Config {
         timeout: seconds(options.timeout_secs, "--timeout-secs")?,
@@ -54,7 +54,7 @@ fn train<T: Task, B: Backend>(
     options: &JobOptions,
     plan: &Plan,
     prepare: impl FnOnce(&Device) -> Result<T>,
-    end: impl FnOnce(&T, WorldRank) -> Result<()>,
+    end: impl FnOnce(&T, WorldRank, &Notes) -> Result<()>,
 ) -> Result<()> {
     let place = WorldRank { rank: ring.rank(), world_size: ring.world_size() };
     let give_up = ring.abort_handle();
@@ -68,7 +68,7 @@ fn train<T: Task, B: Backend>(
         agent.notes().workload(workload.inspect_err(|error| give_up.abort(&format!("{error:#}")))?);
     }
     let trained = Trainer::new(task, backend, plan, options, place, ring, &agent)
-        .and_then(|trainer| trainer.train(|task| end(task, place)));
+        .and_then(|trainer| trainer.train(|task| end(task, place, &agent.notes())));
     agent.finish(trained.as_ref().map(drop).map_err(|error| format!("{error:#}")));
     trained
 }

@@ -2,13 +2,14 @@
 
 Call :func:`watch` anywhere before training. ``paceline run torchrun ...`` and ``paceline attach`` do it without a line
 in the script. :func:`workload` states what a step computes, for the throughput and the MFU. :func:`resume` states the step of the
-checkpoint that a restarted job continues from. :func:`log` brings the figures to Weights & Biases, MLflow or TensorBoard.
+checkpoint that a restarted job continues from. :func:`label` states a fact about the run, such as its accuracy. :func:`log` brings the figures to Weights & Biases,
+MLflow or TensorBoard.
 """
 
 import os
 import sys
 
-__all__ = ["log", "resume", "transformer_flops", "watch", "workload"]
+__all__ = ["label", "log", "resume", "transformer_flops", "watch", "workload"]
 
 
 def watch(server=None, name=None, run=None):
@@ -114,6 +115,24 @@ def state_step(step):
         return False
     agent().resumed(number)
     return True
+
+
+def label(key, value):
+    """States a label of this rank, at any time. It replaces an earlier one with the same key.
+
+    Reports list the labels of all ranks, and the list of runs shows those that all ranks share. ``paceline sweep`` has a column for
+    the label ``accuracy``, if its value is a number. A text that is no label is named on the error stream, and the job goes on.
+
+    :param key: 1 to 64 ASCII letters, digits, and any of ``_ . - /``.
+    :param value: A number or a text of at most 256 bytes, without commas and control characters.
+    :returns: Whether the label is reported.
+    """
+    if is_off() or "paceline._observe" not in sys.modules:
+        return False
+    from paceline import _labels
+    from paceline._errors import guarded
+
+    return guarded(_labels.state, key, value) is True
 
 
 def transformer_flops(parameters, layers, attention_width, sequence, causal=False):

@@ -27,6 +27,7 @@ pub struct Functions {
     pub device_ends: extern "C" fn(i64, u8, usize),
     pub device_is_begun: extern "C" fn(i64) -> bool,
     software: unsafe extern "C" fn(*const c_char, *const c_char),
+    label: unsafe extern "C" fn(*const c_char, *const c_char),
     fails: unsafe extern "C" fn(*const c_char),
     layout: unsafe extern "C" fn(*const c_char),
     workload: unsafe extern "C" fn(*const c_char),
@@ -70,6 +71,7 @@ impl Functions {
                 device_ends: *library.get(b"paceline_pytorch_device_ends\0")?,
                 device_is_begun: *library.get(b"paceline_pytorch_device_is_begun\0")?,
                 software: *library.get(b"paceline_pytorch_software\0")?,
+                label: *library.get(b"paceline_pytorch_label\0")?,
                 fails: *library.get(b"paceline_pytorch_fails\0")?,
                 layout: *library.get(b"paceline_pytorch_layout\0")?,
                 workload: *library.get(b"paceline_pytorch_workload\0")?,
@@ -201,6 +203,15 @@ impl Agent {
         let (name, version) = (c_string(name)?, c_string(version)?);
         // SAFETY: both are C strings, and the function does not keep them.
         unsafe { (self.functions.software)(name.as_ptr(), version.as_ptr()) };
+        Ok(())
+    }
+
+    /// Records a label of this process's ranks.
+    #[allow(unsafe_code)]
+    fn label(&self, key: &str, value: &str) -> PyResult<()> {
+        let (key, value) = (c_string(key)?, c_string(value)?);
+        // SAFETY: both are C strings, and the function does not keep them.
+        unsafe { (self.functions.label)(key.as_ptr(), value.as_ptr()) };
         Ok(())
     }
 

@@ -10,6 +10,8 @@ pub const MAX_ATTRIBUTES: usize = 64;
 pub const MAX_NAME_BYTES: usize = 64;
 /// The longest value of a label and the longest version, in bytes.
 pub const MAX_VALUE_BYTES: usize = 256;
+/// The key of the label by which a job states its accuracy: a number, such as 0.973.
+pub const ACCURACY: &str = "accuracy";
 
 /// The attributes of a rank. A rank sends them at its start, and those that it learns later once more. A later value
 /// replaces an earlier one of the same name.
@@ -82,8 +84,16 @@ pub enum LabelError {
 /// # Errors
 /// Returns an error if the text is not a label.
 pub fn parse_label(text: &str) -> Result<(String, String), LabelError> {
-    let label = || text.to_owned();
-    let (key, value) = text.split_once('=').ok_or_else(|| LabelError::NoValue { label: label() })?;
+    let (key, value) = text.split_once('=').ok_or_else(|| LabelError::NoValue { label: text.to_owned() })?;
+    label(key, value)
+}
+
+/// Returns the label with this key and this value, without white space around either.
+///
+/// # Errors
+/// Returns an error if the key or the value has a wrong length or characters that it must not have.
+pub fn label(key: &str, value: &str) -> Result<(String, String), LabelError> {
+    let label = || format!("{key}={value}");
     let (key, value) = (key.trim(), value.trim());
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.-/".contains(c);
     if !(1..=MAX_NAME_BYTES).contains(&key.len()) || !key.chars().all(is_plain) {
@@ -138,6 +148,13 @@ mod tests {
         assert!(error("a=\u{7}").starts_with("the value of \"a=\\u{7}\""));
         let many: Vec<String> = (0..65).map(|number| format!("k{number}=")).collect();
         assert_eq!(error(&many.join(",")), "there are 65 labels, and a rank can have 64");
+    }
+
+    #[test]
+    fn a_key_and_a_value_are_checked_as_in_a_text() {
+        assert_eq!(label(" accuracy", "0.5 "), parse_label("accuracy=0.5"));
+        assert_eq!(label("a=b", "1"), Err(LabelError::Key { label: "a=b=1".into() }));
+        assert_eq!(label("a", "1,2"), Err(LabelError::Value { label: "a=1,2".into() }));
     }
 
     #[test]

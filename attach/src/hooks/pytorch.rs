@@ -24,6 +24,7 @@ use wire::ids::Step;
 
 use crate::call_log::{self, Entry, Function, Handle, Kind, LocalRank, Phase};
 use crate::host;
+use crate::labels;
 use crate::layouts;
 use crate::marks;
 use crate::memory;
@@ -238,6 +239,23 @@ pub unsafe extern "C" fn paceline_pytorch_software(name: *const c_char, version:
     let (name, version) = unsafe { (CStr::from_ptr(name), CStr::from_ptr(version)) };
     if let (Ok(name), Ok(version)) = (name.to_str(), version.to_str()) {
         host::guarded(|| software::learn(name, version));
+    }
+}
+
+/// Records a label of the process's ranks, which replaces an earlier one with the same key. Texts that are not UTF-8 or not
+/// those of a label are ignored.
+///
+/// # Safety
+/// `key` and `value` must be C strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn paceline_pytorch_label(key: *const c_char, value: *const c_char) {
+    if key.is_null() || value.is_null() {
+        return;
+    }
+    // SAFETY: the caller guarantees it.
+    let (key, value) = unsafe { (CStr::from_ptr(key), CStr::from_ptr(value)) };
+    if let (Ok(key), Ok(value)) = (key.to_str(), value.to_str()) {
+        host::guarded(|| labels::learn(key, value));
     }
 }
 

@@ -15,6 +15,7 @@ use crate::infer::collect::Collector;
 use crate::infer::collective::{Collective, Ran, Timed};
 use crate::infer::gpu_clock::GpuClock;
 use crate::infer::place::Placer;
+use crate::labels;
 use crate::layouts;
 use crate::memory;
 use crate::python_stacks;
@@ -65,6 +66,8 @@ struct Recorded {
     software: u64,
     /// The number of the workload that was last sent.
     workload: u64,
+    /// How often the job had stated a label when its labels were last sent.
+    labels: u64,
     /// True once the step that the job resumes was sent.
     sent_resumed: bool,
 }
@@ -92,6 +95,7 @@ impl Observed {
             reported_lost: 0,
             software: learned,
             workload: 0,
+            labels: 0,
             sent_resumed: false,
         });
         let is_world = |communicator: &&Communicator| communicator.size == world_size;
@@ -187,6 +191,7 @@ impl Observed {
         recorded.recorder.lose(EventKind::Bucket, newly);
         recorded.send_software();
         recorded.send_workload();
+        recorded.send_labels();
     }
 
     /// Sends a layout that the process has reported, if there is one and the rank is known.
@@ -228,6 +233,15 @@ impl Recorded {
         if let Some((number, workload)) = workload::after(self.workload) {
             self.workload = number;
             self.agent.notes().workload(workload);
+        }
+    }
+
+    /// Sends the labels that the job states, if it has stated one since.
+    fn send_labels(&mut self) {
+        if let Some((times, labels)) = labels::after(self.labels) {
+            self.labels = times;
+            // Only labels were remembered, so there is no error.
+            let _sent = self.agent.notes().labels(&labels);
         }
     }
 }

@@ -74,7 +74,7 @@ fn main() -> ExitCode {
             precision: options.precision,
             loss_scale: LossScale::new(options.precision, options.loss_scale),
         };
-        job::run(&options.job, &plan, |device| CharLm::new(&options, device), |_, _| Ok(()))
+        job::run(&options.job, &plan, |device| CharLm::new(&options, device), |_, _, _| Ok(()))
     })
 }
 

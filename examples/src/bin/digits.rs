@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use agent::Notes;
 use anyhow::Context;
 use candle_core::{D, Device, Result as CandleResult, Tensor};
 use clap::Parser;
@@ -18,6 +19,7 @@ use examples::sampler::StepSamples;
 use examples::trainer::{Batch, Plan, Task};
 use examples::world_rank::WorldRank;
 use examples::{cifar, start};
+use wire::attributes::ACCURACY;
 
 /// The number of images in one step of the evaluation.
 const EVALUATED_AT_ONCE: usize = 256;
@@ -87,13 +89,15 @@ impl Classifier {
         Ok(Self { images, parameters, model, seed })
     }
 
-    /// Prints on rank 0 how many of the held-out images are classified correctly.
+    /// Prints on rank 0 how many of the held-out images are classified correctly, and states the accuracy.
     #[allow(clippy::print_stdout, reason = "the result of the program")]
-    fn evaluate(&self, place: WorldRank) -> anyhow::Result<()> {
+    fn evaluate(&self, place: WorldRank, notes: &Notes) -> anyhow::Result<()> {
         if place.prints() {
             let right = self.count_right().context("evaluating")?;
             let of = self.images.held_out.len();
-            println!("held out: {right} of {of} correct, {:.1} %", f64::from(right) * 100.0 / of as f64);
+            let accuracy = f64::from(right) / of as f64;
+            println!("held out: {right} of {of} correct, {:.1} %", accuracy * 100.0);
+            notes.label(ACCURACY, &format!("{accuracy:.4}"))?;
         }
         Ok(())
     }

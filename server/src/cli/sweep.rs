@@ -1,5 +1,7 @@
 //! `paceline sweep`, which runs a job with several bucket caps.
 
+mod accuracy;
+
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -22,7 +24,8 @@ const CAP: &str = "PACELINE_BUCKET_CAP_MIB";
 #[derive(Debug, Args)]
 #[command(
     after_help = "Each run gets its cap in PACELINE_BUCKET_CAP_MIB, and {cap} in CMD is replaced by it.\n\
-    All figures are measured over the last 20 observed steps of each run.\n\n\
+    All figures are measured over the last 20 observed steps of each run. The accuracy is the job's label \"accuracy\", \
+    if it states one.\n\n\
     Example: paceline sweep --bucket-cap 0.5,1,2,4,8 -n 4 -- char_lm --steps 120"
 )]
 pub(super) struct SweepArguments {
@@ -83,7 +86,8 @@ async fn run_all(arguments: &SweepArguments) -> anyhow::Result<()> {
     server.stop().await;
     std::fs::write(&arguments.output, csv(&rows))
         .with_context(|| format!("cannot write {}", arguments.output.display()))?;
-    print(&format!("\n{}\nWritten to {}\n", table(&rows), arguments.output.display()))
+    let unknown = unknown_accuracies(&rows);
+    print(&format!("\n{}{unknown}\nWritten to {}\n", table(&rows), arguments.output.display()))
 }
 
 /// One run of a sweep.
@@ -100,6 +104,8 @@ struct Row {
     communication_fraction: f64,
     overlap: f64,
     exposed_millis: f64,
+    /// The accuracy that the job states; `None` if it states none, or the reason why it is unknown.
+    accuracy: Result<Option<f64>, String>,
 }
 
 impl Row {
@@ -117,7 +123,13 @@ impl Row {
             communication_fraction: report.communication_fraction.value()?,
             overlap: report.overlap_ratio.value()?,
             exposed_millis: report.mean_nanos(&[Part::ExposedWait, Part::ExposedTransfer])? / 1e6,
+            accuracy: accuracy::stated(&report.attributes),
         })
+    }
+
+    /// Returns the accuracy, if it is known.
+    fn known_accuracy(&self) -> Option<f64> {
+        self.accuracy.as_ref().ok().copied().flatten()
     }
 }
 
@@ -129,13 +141,13 @@ fn noise(report: &Report) -> Option<f64> {
 
 fn csv(rows: &[Row]) -> String {
     let mut out = String::from(
-        "bucket_cap_mib,run,buckets,seconds_per_step,seconds_per_step_p95,samples_per_second,communication_fraction,overlap,exposed_ms_per_step\n",
+        "bucket_cap_mib,run,buckets,seconds_per_step,seconds_per_step_p95,samples_per_second,communication_fraction,overlap,exposed_ms_per_step,accuracy\n",
     );
     for row in rows {
         // Writing to a string cannot fail.
         let _infallible = writeln!(
             out,
-            "{},{},{},{:.6},{:.6},{},{:.4},{:.4},{:.3}",
+            "{},{},{},{:.6},{:.6},{},{:.4},{:.4},{:.3},{}",
             row.cap_mib,
             row.run,
             row.buckets,
@@ -144,10 +156,17 @@ fn csv(rows: &[Row]) -> String {
             row.samples_per_second.map_or_else(String::new, |rate| format!("{rate:.3}")),
             row.communication_fraction,
             row.overlap,
-            row.exposed_millis
+            row.exposed_millis,
+            row.known_accuracy().map_or_else(String::new, |accuracy| accuracy.to_string())
         );
     }
     out
+}
+
+/// Returns a line for each run whose job states an accuracy that is unknown nevertheless.
+fn unknown_accuracies(rows: &[Row]) -> String {
+    let unknown = rows.iter().filter_map(|row| Some((row.cap_mib, &row.run, row.accuracy.as_ref().err()?)));
+    unknown.map(|(cap, run, reason)| format!("No accuracy of {run} ({cap} MiB): {reason}.\n")).collect()
 }
 
 /// Returns the table of the median run of each cap, and the sentence that names the best cap.
@@ -162,12 +181,14 @@ fn table(rows: &[Row]) -> String {
     };
     let of_caps: Vec<&Row> = caps.into_iter().map(median).collect();
     let mut out = format!(
-        "{:>10}{:>10}{:>12}{:>12}{:>14}{:>16}{:>10}{:>12}\n",
+        "{:>10}{:>10}{:>12}{:>12}{:>14}{:>16}{:>10}{:>12}",
         "cap", "buckets", "s/step", "p95", "samples/s", "communication", "overlap", "exposed"
     );
+    let has_accuracy = rows.iter().any(|row| row.known_accuracy().is_some());
+    out += if has_accuracy { "    accuracy\n" } else { "\n" };
     for row in &of_caps {
         out += &format!(
-            "{:>6} MiB{:>10}{:>12.4}{:>12.4}{:>14}{:>14.1} %{:>8.1} %{:>9.2} ms\n",
+            "{:>6} MiB{:>10}{:>12.4}{:>12.4}{:>14}{:>14.1} %{:>8.1} %{:>9.2} ms",
             row.cap_mib,
             row.buckets,
             row.seconds_per_step,
@@ -177,6 +198,11 @@ fn table(rows: &[Row]) -> String {
             row.overlap * 100.0,
             row.exposed_millis
         );
+        out += &match (has_accuracy, row.known_accuracy()) {
+            (false, _) => "\n".to_owned(),
+            (true, None) => format!("{:>12}\n", "-"),
+            (true, Some(accuracy)) => format!("{accuracy:>12.4}\n"),
+        };
     }
     let by_time = |a: &&&Row, b: &&&Row| a.seconds_per_step.total_cmp(&b.seconds_per_step);
     if let (Some(best), Some(worst)) = (of_caps.iter().min_by(by_time), of_caps.iter().max_by(by_time)) {

@@ -24,7 +24,7 @@ macro_rules! modules {
 }
 
 /// The modules of the package.
-const MODULES: [(&str, &str); 27] = modules![
+const MODULES: [(&str, &str); 28] = modules![
     "__init__.py",
     "_agent.py",
     "_buckets.py",
@@ -36,6 +36,7 @@ const MODULES: [(&str, &str); 27] = modules![
     "_groups.py",
     "_identity.py",
     "_imports.py",
+    "_labels.py",
     "_layouts.py",
     "_log.py",
     "_memory.py",

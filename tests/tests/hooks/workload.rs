@@ -1,6 +1,6 @@
-//! A PyTorch job that states its workload has a throughput and a model FLOPs utilization.
+//! A PyTorch job that states its workload has a throughput and a model FLOPs utilization, and one that states labels has them.
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use testkit::programs::{report, said};
 use testkit::torch;
 
@@ -16,13 +16,23 @@ fn a_pytorch_job_that_states_its_workload_has_a_throughput_and_an_mfu() -> anyho
     let output = run(|| attached(data.path(), &job))?;
     ensure!(result_of(&output)? == "loss True", "{output:?}");
     let (_, complaints) = said(&output);
-    for mistake in
-        ["precision='float32' is not one of fp32", "samples_per_step='many' is not a number above 0"]
-    {
+    for mistake in [
+        "precision='float32' is not one of fp32",
+        "samples_per_step='many' is not a number above 0",
+        "label: key='my accuracy' does not have",
+        "label: value='0,5' is longer than 256 bytes, or has commas",
+    ] {
         ensure!(complaints.contains(mistake), "{complaints}");
     }
     let report = report(data.path(), "latest")?;
     ensure!(report["sample_unit"] == "rows" && report["batch"] == 32.0, "{report:#}");
+    let attributes = report["attributes"].as_array().context("a report has attributes")?;
+    let accuracy: Vec<_> = attributes.iter().filter(|one| one["name"] == "accuracy").collect();
+    ensure!(accuracy.len() == 1 && accuracy[0]["value"] == "0.5", "{accuracy:?}");
+    ensure!(
+        accuracy[0]["kind"] == "label" && accuracy[0]["ranks"] == serde_json::json!([0, 1]),
+        "{accuracy:?}"
+    );
     let (throughput, used) =
         (report["throughput"].as_f64().unwrap_or(f64::NAN), &report["flops_utilization"]);
     let flops = used["model_flops_per_second"].as_f64().unwrap_or(f64::NAN);

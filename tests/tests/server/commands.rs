@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use testkit::programs::{Job, paceline, report};
 use testkit::simulator::{Plan, Simulation};
 use testkit::stored;
@@ -161,23 +161,52 @@ fn a_scaling_study_runs_every_world_size_and_measures_efficiency() -> anyhow::Re
     Ok(())
 }
 
-#[test]
-fn a_sweep_runs_every_cap_and_names_the_best_one() -> anyhow::Result<()> {
+/// Sweeps the bucket caps of a job on two ranks. Returns what the sweep prints, and the rows of its CSV file.
+fn swept(caps: &str, job: &[&str]) -> anyhow::Result<(String, Vec<Vec<String>>)> {
     let data = tempfile::tempdir()?;
     let (data_text, file) = (data.path().to_string_lossy().into_owned(), data.path().join("sweep.csv"));
     let file_text = file.to_string_lossy();
-    let sweep = ["sweep", "--bucket-cap", "0.25,4", "-n", "2", "-o", &file_text, "--data", &data_text];
-    let (code, printed, complained) = said(&[&sweep[..], &["--", "char_lm", "--steps", "60"]].concat())?;
+    let sweep = ["sweep", "--bucket-cap", caps, "-n", "2", "-o", &file_text, "--data", &data_text, "--"];
+    let (code, printed, complained) = said(&[&sweep[..], job].concat())?;
     assert_eq!(code, 0, "{printed}{complained}");
-    assert!(printed.contains(" MiB is best: "), "{printed}");
     let csv = std::fs::read_to_string(file)?;
-    let rows: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
+    let rows = csv.lines().map(|line| line.split(',').map(str::to_owned).collect()).collect();
+    Ok((printed, rows))
+}
+
+#[test]
+fn a_sweep_runs_every_cap_and_names_the_best_one() -> anyhow::Result<()> {
+    let (printed, rows) = swept("0.25,4", &["char_lm", "--steps", "60"])?;
+    assert!(printed.contains(" MiB is best: "), "{printed}");
+    assert!(!printed.contains("accuracy"), "the job states none: {printed}");
     assert_eq!(rows[0][..4], ["bucket_cap_mib", "run", "buckets", "seconds_per_step"]);
     assert_eq!(rows[0][4..6], ["seconds_per_step_p95", "samples_per_second"]);
+    assert_eq!((rows[0][9].as_str(), rows[1][9].as_str()), ("accuracy", ""), "{rows:?}");
     let number = |column: usize| rows[1][column].parse::<f64>().expect("a number");
-    assert!(number(4) > number(3) * 0.9 && number(5) > 0.0, "{csv}");
-    assert_eq!((rows.len(), rows[1][0], rows[2][0], rows[2][2]), (3, "0.25", "4", "1"), "{csv}");
-    let small: usize = rows[1][2].parse()?;
-    assert!(small > 1, "the cap did not reach the job: {csv}");
+    assert!(number(4) > number(3) * 0.9 && number(5) > 0.0, "{rows:?}");
+    let (first, second) = (&rows[1], &rows[2]);
+    assert_eq!((rows.len(), &*first[0], &*second[0], &*second[2]), (3, "0.25", "4", "1"), "{rows:?}");
+    let small: usize = first[2].parse()?;
+    assert!(small > 1, "the cap did not reach the job: {rows:?}");
+    Ok(())
+}
+
+#[test]
+fn a_sweep_has_the_accuracy_that_the_job_states() -> anyhow::Result<()> {
+    let (printed, rows) = swept("0.03125,4", &["digits", "--steps", "60"])?;
+    // The job prints on rank 0: `held out: 250 of 359 correct, 69.6 %`.
+    let held_out = printed.lines().filter_map(|line| line.split_once("held out: ")?.1.split_once(" correct"));
+    let told: Vec<f64> = held_out
+        .map(|(counts, _)| {
+            let (right, of) = counts.split_once(" of ").context("two counts")?;
+            Ok(right.parse::<f64>()? / of.parse::<f64>()?)
+        })
+        .collect::<anyhow::Result<_>>()?;
+    let stated: Vec<f64> = rows[1..].iter().map(|row| row[9].parse()).collect::<Result<_, _>>()?;
+    let is_as_told = stated.iter().zip(&told).all(|(stated, told)| (stated - told).abs() <= 0.5e-4 + 1e-9);
+    assert!(stated.len() == 2 && told.len() == 2 && is_as_told, "{told:?} {stated:?} {printed}");
+    let table = printed.lines().skip_while(|line| !line.contains("samples/s"));
+    let last: Vec<&str> = table.take(3).filter_map(|line| line.split_whitespace().last()).collect();
+    assert_eq!(last, ["accuracy", &format!("{:.4}", stated[0]), &format!("{:.4}", stated[1])], "{printed}");
     Ok(())
 }

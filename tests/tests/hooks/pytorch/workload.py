@@ -1,4 +1,4 @@
-"""A DDP script that states what a step computes."""
+"""A DDP script that states what a step computes, and its accuracy."""
 
 import sys
 
@@ -36,6 +36,9 @@ def main():
         optimizer.zero_grad()
         model(batch).square().mean().backward()
         optimizer.step()
+    assert not paceline.label("my accuracy", 0.5)
+    assert not paceline.label("accuracy", "0,5")
+    assert paceline.label("accuracy", 0.25) and paceline.label("accuracy", 0.5)
     if dist.get_rank() == 0:
         print("loss %s" % reported, flush=True)
     dist.destroy_process_group()
