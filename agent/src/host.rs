@@ -6,8 +6,10 @@
 mod cgroup;
 mod cores;
 mod process;
+mod rdma;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::sys::resource::{UsageWho, getrusage};
@@ -16,6 +18,7 @@ use wire::clock::MonoNanos;
 use wire::host::{HostFigure, HostSample};
 
 use self::cgroup::Cgroups;
+use self::rdma::Rdma;
 use crate::clock;
 
 /// The interval between samples,
@@ -26,13 +29,20 @@ const BUDGET: f64 = 0.001;
 /// A sampler of the host, owned by the drain thread.
 pub(crate) struct HostSampler {
     cgroups: Cgroups,
+    rdma: Rdma,
     before: Option<Counters>,
     next: Instant,
 }
 
 impl HostSampler {
     pub(crate) fn new() -> Self {
-        Self { cgroups: Cgroups::of_this_process(), before: None, next: Instant::now() }
+        Self::with_rdma_of(Path::new(rdma::DEVICES))
+    }
+
+    /// Creates a sampler that reads the RDMA devices in a folder.
+    fn with_rdma_of(devices: &Path) -> Self {
+        let (cgroups, rdma) = (Cgroups::of_this_process(), Rdma::of(devices));
+        Self { cgroups, rdma, before: None, next: Instant::now() }
     }
 
     /// Returns a sample if it is time for one. The first call starts the first interval.
@@ -43,7 +53,7 @@ impl HostSampler {
     /// Returns a sample of the time since the last one.
     pub(crate) fn sample_now(&mut self) -> Option<HostSample> {
         let cpu = clock::thread_cpu_nanos();
-        let counters = Counters::read(&self.cgroups);
+        let counters = Counters::read(&self.cgroups, &mut self.rdma);
         let sample = self.before.as_ref().and_then(|before| counters.since(before, levels(&self.cgroups)));
         let cost = Duration::from_nanos(clock::thread_cpu_nanos().saturating_sub(cpu));
         self.next = Instant::now() + EVERY.max(cost.div_f64(BUDGET));
@@ -65,7 +75,7 @@ struct Counters {
 }
 
 impl Counters {
-    fn read(cgroups: &Cgroups) -> Self {
+    fn read(cgroups: &Cgroups, rdma: &mut Rdma) -> Self {
         let cores = cores::cores();
         let tasks = process::tasks();
         let mut others = of_process();
@@ -76,6 +86,13 @@ impl Counters {
         others.extend(cgroups.throttled().map(|nanos| (HostFigure::Throttled, nanos)));
         others.extend(pressure(cgroups));
         others.extend(network());
+        if let Some(traffic) = rdma.read() {
+            let figures = [
+                (HostFigure::RdmaSentBytes, traffic.sent),
+                (HostFigure::RdmaReceivedBytes, traffic.received),
+            ];
+            others.extend(figures);
+        }
         let waits = tasks.iter().filter_map(|&task| Some((task, process::run_delay(task)?)));
         Self { at: clock::now(), waited: waits.collect(), others, cores }
     }
@@ -191,9 +208,29 @@ mod tests {
             HostFigure::IoPressure,
             HostFigure::DiskReadBytes,
             HostFigure::DiskWrittenBytes,
+            HostFigure::RdmaSentBytes,
+            HostFigure::RdmaReceivedBytes,
         ];
         let known = HostFigure::ALL.into_iter().filter(|figure| !may_lack.contains(figure));
         assert!(known.into_iter().all(|figure| sample.get(figure).is_some()), "{sample:?}");
+    }
+
+    #[test]
+    fn a_sample_has_the_traffic_of_rdma_in_its_interval_where_there_are_devices() {
+        let devices = tempfile::tempdir().unwrap();
+        let write = |words| rdma::tests::write_port(devices.path(), "mlx5_0/ports/1", "4: ACTIVE", words);
+        let traffic = |sample: HostSample| {
+            sample.get(HostFigure::RdmaSentBytes).zip(sample.get(HostFigure::RdmaReceivedBytes))
+        };
+        write((1_000, 2_000));
+        let mut sampler = HostSampler::with_rdma_of(devices.path());
+        assert_eq!(sampler.sample_now(), None, "there is no interval yet");
+        write((1_001, 2_002));
+        assert_eq!(traffic(sampler.sample_now().unwrap()), Some((4, 8)));
+        write((1_001, 2_005));
+        assert_eq!(traffic(sampler.sample_now().unwrap()), Some((0, 12)));
+        std::fs::remove_dir_all(devices.path().join("mlx5_0")).unwrap();
+        assert_eq!(traffic(sampler.sample_now().unwrap()), None, "without a device it is missing");
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub enum HostFigure {
     /// The bytes that the process and its ended children caused to be written to disks in the interval.
     DiskWrittenBytes = 15,
     /// The bytes sent in the interval over all network interfaces but the loopback, by all processes of the network namespace.
-    /// RDMA bypasses these counters.
+    /// RDMA bypasses these counters: see [`Self::RdmaSentBytes`].
     NetworkSentBytes = 16,
     /// The bytes received in the interval, counted in the same way.
     NetworkReceivedBytes = 17,
@@ -61,11 +61,16 @@ pub enum HostFigure {
     MemoryTotalBytes = 20,
     /// The time since the process began, at the end of the interval, in nanoseconds. Needs version 12.
     ProcessAge = 21,
+    /// The bytes sent in the interval over the host's active RDMA ports (InfiniBand, RoCE), by all processes of the host. This figure
+    /// and the following one need version 14.
+    RdmaSentBytes = 22,
+    /// The bytes received in the interval, counted in the same way.
+    RdmaReceivedBytes = 23,
 }
 
 impl HostFigure {
     /// All figures, in the order of their codes.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 24] = [
         Self::Interval,
         Self::Capacity,
         Self::Ran,
@@ -88,6 +93,8 @@ impl HostFigure {
         Self::MemoryAvailableBytes,
         Self::MemoryTotalBytes,
         Self::ProcessAge,
+        Self::RdmaSentBytes,
+        Self::RdmaReceivedBytes,
     ];
     /// How the time of the process's cores was spent, in nanoseconds, in the order of their codes.
     pub const OF_CORES: [Self; 7] =
@@ -98,6 +105,7 @@ impl HostFigure {
     pub fn wire_version(self) -> u16 {
         match self {
             Self::ProcessAge => 12,
+            Self::RdmaSentBytes | Self::RdmaReceivedBytes => 14,
             figure if Self::OF_CORES.contains(&figure) => 5,
             _ => 10,
         }

@@ -64,6 +64,8 @@ pub enum Usage {
     DiskWrites,
     /// The rate of data sent and received over the network interfaces of the host or container.
     NetworkTraffic,
+    /// The rate of data sent and received over the host's RDMA ports (InfiniBand, RoCE).
+    RdmaTraffic,
     /// The share of time in which some task waited for a processor (PSI).
     CpuPressure,
     /// The share of time in which some task waited for memory (PSI).
@@ -118,7 +120,7 @@ impl UsageUnit {
 
 impl Usage {
     /// All measures, those of devices first, in the order in which the dashboard shows them.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::DeviceBusy,
         Self::SmActivity,
         Self::TensorActivity,
@@ -144,6 +146,7 @@ impl Usage {
         Self::DiskReads,
         Self::DiskWrites,
         Self::NetworkTraffic,
+        Self::RdmaTraffic,
         Self::CpuPressure,
         Self::MemoryPressure,
         Self::IoPressure,
@@ -199,6 +202,7 @@ impl Usage {
             Self::DiskReads => "disk reads",
             Self::DiskWrites => "disk writes",
             Self::NetworkTraffic => "network traffic",
+            Self::RdmaTraffic => "RDMA traffic",
             Self::CpuPressure => "CPU pressure",
             Self::MemoryPressure => "memory pressure",
             Self::IoPressure => "I/O pressure",
@@ -232,7 +236,8 @@ impl Usage {
             | Self::NvlinkTraffic
             | Self::DiskReads
             | Self::DiskWrites
-            | Self::NetworkTraffic => UsageUnit::BytesPerSecond,
+            | Self::NetworkTraffic
+            | Self::RdmaTraffic => UsageUnit::BytesPerSecond,
             Self::ContextSwitches | Self::MajorFaults => UsageUnit::PerSecond,
             Self::DeviceErrors => UsageUnit::Count,
         }
@@ -319,6 +324,7 @@ impl Usage {
             Self::DiskReads => rate(get(HostFigure::DiskReadBytes)),
             Self::DiskWrites => rate(get(HostFigure::DiskWrittenBytes)),
             Self::NetworkTraffic => rate(sum(HostFigure::NetworkSentBytes, HostFigure::NetworkReceivedBytes)),
+            Self::RdmaTraffic => rate(sum(HostFigure::RdmaSentBytes, HostFigure::RdmaReceivedBytes)),
             Self::CpuPressure => share(HostFigure::CpuPressure),
             Self::MemoryPressure => share(HostFigure::MemoryPressure),
             Self::IoPressure => share(HostFigure::IoPressure),
@@ -368,6 +374,8 @@ mod tests {
             (HostFigure::Throttled, 799_000_000),
             (HostFigure::NetworkSentBytes, 300),
             (HostFigure::NetworkReceivedBytes, 700),
+            (HostFigure::RdmaSentBytes, 1_000_000),
+            (HostFigure::RdmaReceivedBytes, 2_000_000),
             (HostFigure::MemoryTotalBytes, 1_000),
             (HostFigure::MemoryAvailableBytes, 250),
         ]);
@@ -376,6 +384,7 @@ mod tests {
         assert_eq!((of(Usage::ProcessorUse), of(Usage::OtherProcesses)), (0.2, 0.4));
         assert_eq!((of(Usage::RunQueueWait), of(Usage::ProcessorThrottled)), (0.001, 0.799));
         assert_eq!((of(Usage::NetworkTraffic), of(Usage::HostMemory)), (1_000.0, 0.75));
+        assert_eq!(of(Usage::RdmaTraffic), 3e6);
         assert_eq!(Usage::StolenTime.of_host(&sample), None, "not reported");
     }
 }

@@ -7,7 +7,7 @@ use super::Families;
 use super::ranks::RankGauge;
 
 /// The gauges of hosts: the measure, the gauge's name and its help.
-const MEASURES: [(Usage, &str, &str); 15] = [
+const MEASURES: [(Usage, &str, &str); 16] = [
     (
         Usage::ProcessorUse,
         "paceline_host_processor_use_cores",
@@ -63,6 +63,11 @@ const MEASURES: [(Usage, &str, &str); 15] = [
         Usage::NetworkTraffic,
         "paceline_host_network_bytes_per_second",
         "Bytes sent and received per second over the network interfaces of the rank's host or container.",
+    ),
+    (
+        Usage::RdmaTraffic,
+        "paceline_host_rdma_bytes_per_second",
+        "Bytes sent and received per second over the active RDMA ports (InfiniBand, RoCE) of the rank's host.",
     ),
     (
         Usage::CpuPressure,

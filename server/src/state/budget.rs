@@ -63,8 +63,8 @@ pub const ANALYSED_STEPS: usize = 20_000;
 /// samples x 48 bytes + 68 spans of host history x 48 bytes) = 180 MB. A batch that would exceed it is refused.
 pub const RANK_BYTES: usize = 256 << 20;
 
-/// The largest size of a run's samples of devices and hosts over time, in bytes. 1,024 ranks x 28 measures x (3,600 seconds + 2,880
-/// means) x 2.6 bytes, as measured with noisy values, = 480 MB. Each rank has an equal share. In a larger run, samples are averaged before they are an
+/// The largest size of a run's samples of devices and hosts over time, in bytes. 1,024 ranks x 29 measures x (3,600 seconds + 2,880
+/// means) x 2.6 bytes, as measured with noisy values, = 500 MB. Each rank has an equal share. In a larger run, samples are averaged before they are an
 /// hour old.
 pub const USAGE_BYTES: usize = 512 << 20;
 

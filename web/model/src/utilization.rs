@@ -12,7 +12,7 @@ use wire::views::{RankDevice, RankLedger, RecentUsage, Report};
 const MAX_NAMED: usize = 10;
 
 /// The measures that answer whether devices and hosts are busy, and what keeps them from it.
-const MAIN: [Usage; 15] = [
+const MAIN: [Usage; 16] = [
     Usage::DeviceBusy,
     Usage::SmActivity,
     Usage::TensorActivity,
@@ -26,6 +26,7 @@ const MAIN: [Usage; 15] = [
     Usage::ProcessorThrottled,
     Usage::HostMemory,
     Usage::NetworkTraffic,
+    Usage::RdmaTraffic,
     Usage::MemoryPressure,
     Usage::IoPressure,
 ];
