@@ -10,8 +10,6 @@ use std::path::Path;
 use paceline::state::replay;
 use paceline::state::run::Run;
 use paceline::store::directory::Layout;
-use parquet::file::reader::{FileReader as _, SerializedFileReader};
-use parquet::record::RowAccessor as _;
 use testkit::holistic;
 use testkit::programs::{Job, Server, paceline, wait_until};
 use testkit::simulator::{FaultKind, Plan, Simulation};
@@ -19,7 +17,7 @@ use testkit::stored::store;
 use wire::ids::{RunId, Step};
 
 /// Runs `paceline export` and returns its output.
-fn export(data: &Path, run: &str, more: &[&str]) -> anyhow::Result<String> {
+pub fn export(data: &Path, run: &str, more: &[&str]) -> anyhow::Result<String> {
     let data = data.to_string_lossy();
     let output = paceline(&[&["export", run, "--data", &data], more].concat())?;
     anyhow::ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -27,7 +25,7 @@ fn export(data: &Path, run: &str, more: &[&str]) -> anyhow::Result<String> {
 }
 
 /// Runs `paceline export`, which must fail, and returns its error.
-fn refused(data: &Path, run: &str, more: &[&str]) -> String {
+pub fn refused(data: &Path, run: &str, more: &[&str]) -> String {
     export(data, run, more).expect_err("the export must be refused").to_string()
 }
 
@@ -123,59 +121,6 @@ fn the_sums_of_a_table_agree_with_the_analysis() -> anyhow::Result<()> {
         // Clock drift changes an aligned duration by parts per million.
         assert!((duration - parts).abs() <= 2 + duration / 10_000 && row[4] <= duration + 2, "{row:?}");
     }
-    Ok(())
-}
-
-/// Returns the rows of a table of utilization, as the CSV has them.
-fn parquet_rows(path: &Path) -> anyhow::Result<Vec<Vec<String>>> {
-    let reader = SerializedFileReader::new(std::fs::File::open(path)?)?;
-    reader
-        .get_row_iter(None)?
-        .map(|row| {
-            let row = row?;
-            let (seconds, value) = (row.get_double(1)?, row.get_double(5)?);
-            let [measure, unit] = [3, 4].map(|at| row.get_string(at).cloned());
-            Ok(vec![
-                row.get_long(0)?.to_string(),
-                format!("{seconds:.3}"),
-                row.get_int(2)?.to_string(),
-                measure?,
-                unit?,
-                (value as f32).to_string(),
-            ])
-        })
-        .collect()
-}
-
-#[test]
-fn the_use_of_hosts_is_exported_as_rows_with_a_second_each() -> anyhow::Result<()> {
-    let data = tempfile::tempdir()?;
-    let arguments = ["-n", "2", "--data", &data.path().to_string_lossy(), "--", "char_lm", "--steps", "100"];
-    let (code, printed, complaints) = Job::start(&arguments)?.finish()?;
-    anyhow::ensure!(code == 0, "{printed}{complaints}");
-    let path = |name: &str| data.path().join(name).to_string_lossy().into_owned();
-    let (text, table) = (path("u.csv"), path("u.parquet"));
-    export(data.path(), "latest", &["--utilization", "--format", "csv", "-o", &text])?;
-    let said = export(data.path(), "latest", &["--utilization", "--format", "parquet", "-o", &table])?;
-    let text = std::fs::read_to_string(text)?;
-    let mut lines = text.lines();
-    anyhow::ensure!(lines.next() == Some("end_unix_ns,seconds,rank,measure,unit,value"));
-    let rows: Vec<Vec<&str>> = lines.map(|line| line.split(',').collect()).collect();
-    anyhow::ensure!(said.starts_with(&format!("{} rows of ", rows.len())), "{said}");
-    let table = parquet_rows(Path::new(&table))?;
-    anyhow::ensure!(table == rows, "the formats differ: {table:?}");
-    let of_processors: Vec<&Vec<&str>> = rows.iter().filter(|row| row[3] == "processor use").collect();
-    for rank in ["0", "1"] {
-        let mine: Vec<_> = of_processors.iter().filter(|row| row[2] == rank).collect();
-        anyhow::ensure!(mine.len() >= 2, "{of_processors:?}");
-        for row in &mine {
-            let (seconds, cores): (f64, f64) = (row[1].parse()?, row[5].parse()?);
-            anyhow::ensure!(row[4] == "cores" && seconds <= 3.0 && (0.0..64.0).contains(&cores), "{row:?}");
-        }
-        anyhow::ensure!(mine.is_sorted_by_key(|row| row[0]), "{mine:?}");
-    }
-    let without = refused(data.path(), "latest", &["--utilization", "-o", &path("u")]);
-    anyhow::ensure!(without.contains("give --format csv or --format parquet"), "{without}");
     Ok(())
 }
 

@@ -17,3 +17,4 @@ mod ranges;
 mod recall;
 mod stacks;
 mod survival;
+mod utilization;
