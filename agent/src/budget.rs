@@ -1,5 +1,6 @@
 //! The overhead budget of a job. While recording costs more, only one step in k is recorded in full.
 
+use nix::sys::resource::{UsageWho, getrusage};
 use wire::clock::MonoNanos;
 
 use crate::warn;
@@ -83,6 +84,33 @@ impl Budget {
     }
 }
 
+/// The processor time that recording takes in a thread. While memory is short, the kernel reclaims memory in any thread that reads
+/// pages back from a disk. That takes far more time than recording does, recording less does not save it, and the steps of that time
+/// are those to observe. Therefore the time of rounds with such a read does not count.
+#[derive(Debug, Default)]
+pub(crate) struct ThreadCost {
+    /// The processor time and the major page faults of the thread at the end of the last round.
+    before: (u64, u64),
+    counted: u64,
+}
+
+impl ThreadCost {
+    /// Ends a round of the thread, which has used `cpu` nanoseconds and had `faults` major page faults since it began. Returns the
+    /// time that counts, over all rounds, in nanoseconds.
+    pub fn after_round(&mut self, cpu: u64, faults: u64) -> u64 {
+        let before = std::mem::replace(&mut self.before, (cpu, faults));
+        if faults == before.1 {
+            self.counted += cpu.saturating_sub(before.0);
+        }
+        self.counted
+    }
+}
+
+/// Returns how often the calling thread had to wait for a page that was read from a disk; 0 if that is not known.
+pub(crate) fn major_faults() -> u64 {
+    getrusage(UsageWho::RUSAGE_THREAD).map_or(0, |usage| usage.major_page_faults().unsigned_abs())
+}
+
 /// Parses a budget in percent as a share of one processor. Returns `None` for anything but a number from 0 to 100.
 pub(crate) fn parse(percent: &str) -> Option<f64> {
     let percent = percent.trim().parse::<f64>().ok()?;
@@ -124,6 +152,15 @@ mod tests {
         assert_eq!(found[5], 4);
         assert_eq!(found[15], 4, "the cost was not low for long enough");
         assert_eq!(found.last(), Some(&1));
+    }
+
+    #[test]
+    fn the_time_of_rounds_that_read_pages_back_does_not_count() {
+        let mut cost = ThreadCost::default();
+        let mut counted = |cpu, faults| cost.after_round(cpu, faults);
+        assert_eq!(counted(100, 0), 100);
+        assert_eq!(counted(9_000, 3), 100, "the kernel reclaimed memory in this round");
+        assert_eq!(counted(9_050, 3), 150);
     }
 
     #[test]

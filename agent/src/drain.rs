@@ -12,7 +12,7 @@ use wire::event::{Event, EventKind};
 use wire::ids::{BatchSeq, Comm, Incarnation, Seq};
 
 use crate::asked::Asked;
-use crate::budget::Budget;
+use crate::budget::{self, Budget, ThreadCost};
 use crate::clock;
 use crate::config::Config;
 use crate::host::HostSampler;
@@ -117,6 +117,7 @@ pub(crate) struct Drain {
     host: HostSampler,
     sampling: Sampling,
     budget: Budget,
+    cost: ThreadCost,
     /// The number of records drained since the process began.
     recorded: u64,
     transport: Transport,
@@ -189,6 +190,7 @@ impl Drain {
         Self {
             host: HostSampler::new(),
             budget: Budget::new(config.overhead_budget),
+            cost: ThreadCost::default(),
             sampling,
             recorded: 0,
             transport: Transport::new(&config),
@@ -239,7 +241,8 @@ impl Drain {
 
     /// Compares the cost of this thread and of the records with the budget, and adapts the number of recorded steps.
     fn keep_budget(&mut self) {
-        let spent = clock::thread_cpu_nanos() + self.recorded * RECORD_NANOS;
+        let of_thread = self.cost.after_round(clock::thread_cpu_nanos(), budget::major_faults());
+        let spent = of_thread + self.recorded * RECORD_NANOS;
         if self.sampling.is_in_use()
             && let Some(every) = self.budget.keep(clock::now(), spent, 1)
         {

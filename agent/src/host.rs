@@ -25,6 +25,9 @@ use crate::clock;
 const EVERY: Duration = Duration::from_secs(1);
 /// which grows if sampling takes more than this share of a processor: a process may have hundreds of threads.
 const BUDGET: f64 = 0.001;
+/// The longest interval. While memory is short, the kernel reclaims memory in the thread that samples, which makes sampling seem
+/// expensive at the very time that the samples are about. The server takes a sample to cover at most 3 s, and a sample that is due may wait for a batch.
+const LONGEST: Duration = Duration::from_secs(2);
 
 /// A sampler of the host, owned by the drain thread.
 pub(crate) struct HostSampler {
@@ -56,10 +59,15 @@ impl HostSampler {
         let counters = Counters::read(&self.cgroups, &mut self.rdma);
         let sample = self.before.as_ref().and_then(|before| counters.since(before, levels(&self.cgroups)));
         let cost = Duration::from_nanos(clock::thread_cpu_nanos().saturating_sub(cpu));
-        self.next = Instant::now() + EVERY.max(cost.div_f64(BUDGET));
+        self.next = Instant::now() + interval(cost);
         self.before = Some(counters);
         sample
     }
+}
+
+/// Returns the time from a sample that took `cost` of processor time to the next one.
+fn interval(cost: Duration) -> Duration {
+    cost.div_f64(BUDGET).clamp(EVERY, LONGEST)
 }
 
 type Figures = BTreeMap<HostFigure, u64>;
@@ -213,6 +221,15 @@ mod tests {
         ];
         let known = HostFigure::ALL.into_iter().filter(|figure| !may_lack.contains(figure));
         assert!(known.into_iter().all(|figure| sample.get(figure).is_some()), "{sample:?}");
+    }
+
+    #[test]
+    fn samples_that_cost_more_are_rarer_but_never_so_rare_that_a_lack_of_memory_is_missed() {
+        let of = |micros| interval(Duration::from_micros(micros));
+        assert_eq!((of(100), of(1_000)), (EVERY, EVERY));
+        assert_eq!(of(1_500), Duration::from_millis(1_500));
+        // As measured in a rank whose memory limit was 6 MB above its own memory.
+        assert_eq!(of(51_000), LONGEST);
     }
 
     #[test]

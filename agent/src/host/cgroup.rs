@@ -14,7 +14,7 @@ const V1_ROOT: &str = "/sys/fs/cgroup";
 pub(super) struct Cgroups {
     /// The file that counts what the CPU limit costs.
     cpu: Option<PathBuf>,
-    /// The folders with a memory limit: the process's cgroup and those that it lies in.
+    /// The folders that can have a memory limit: the process's cgroup and those that it lies in. A limit may be set at any time.
     memory: Vec<PathBuf>,
     /// The folder of version 2, which has the pressure.
     pressure: Option<PathBuf>,
@@ -28,7 +28,7 @@ impl Cgroups {
         let has_pressure = |folder: &PathBuf| folder.join("cpu.pressure").is_file();
         Self {
             cpu: folders(&groups, "cpu").into_iter().find_map(throttled),
-            memory: folders(&groups, "memory").into_iter().filter(|folder| left(folder).is_some()).collect(),
+            memory: folders(&groups, "memory").into_iter().filter(|folder| can_limit(folder)).collect(),
             pressure: folders(&groups, "").into_iter().find(has_pressure),
         }
     }
@@ -93,6 +93,11 @@ fn value(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
 }
 
+/// Returns true for a folder of either version that has a file for the memory limit.
+fn can_limit(folder: &Path) -> bool {
+    ["memory.max", "memory.limit_in_bytes"].iter().any(|file| folder.join(file).is_file())
+}
+
 /// Returns the memory limit of a cgroup of either version, and what it leaves, in bytes; `None` without a limit.
 fn left(folder: &Path) -> Option<(u64, u64)> {
     let number = |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
@@ -148,11 +153,13 @@ mod tests {
         let write = |name: &str, text: &str| fs::write(folder.join(name), text).unwrap();
         fs::create_dir_all(&folder).unwrap();
         write("memory.max", "max\n");
-        assert_eq!(left(&folder), None);
+        let cgroups = Cgroups { memory: vec![folder.clone()], ..Cgroups::default() };
+        assert_eq!((left(&folder), cgroups.memory(), can_limit(&folder)), (None, None, true));
         write("memory.max", "1000\n");
         write("memory.current", "700\n");
         write("memory.stat", "anon 500\ninactive_file 200\n");
         assert_eq!(left(&folder), Some((1_000, 500)));
+        assert_eq!(cgroups.memory(), Some((1_000, 500)), "the limit was set later");
         fs::remove_file(folder.join("memory.max")).unwrap();
         write("memory.limit_in_bytes", "9223372036854771712\n");
         write("memory.usage_in_bytes", "700\n");
