@@ -9,7 +9,21 @@ use testkit::programs::{Job, Server, get_json, paceline, report, said, wait_unti
 /// the steps differ. Two ranks are slow for longer than one, so the efficiency is well below 100 % on any machine.
 fn train(server: &Server, ranks: &str, id: &str, slow_ms: &str) -> anyhow::Result<String> {
     let start = ["-n", ranks, "--name", "scaled", "--server", &server.address, "--"];
-    let job = ["char_lm", "--steps", "120", "--batch", "2", "--dim", "64", "--layers", "2", "--seed", id];
+    let job = [
+        "char_lm",
+        "--steps",
+        "120",
+        "--batch",
+        "2",
+        "--dim",
+        "64",
+        "--layers",
+        "2",
+        "--bucket-cap",
+        "0.1",
+        "--seed",
+        id,
+    ];
     let trouble = ["--slow-rank", "0", "--slow-phase", "input", "--slow-ms", slow_ms, "--slow-every", "20"];
     let (code, printed, complaints) = Job::start(&[&start[..], &job, &trouble].concat())?.finish()?;
     ensure!(code == 0, "{printed}{complaints}");
