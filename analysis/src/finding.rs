@@ -29,6 +29,8 @@ pub(crate) struct Finding {
 pub(crate) enum Statement {
     /// The named ranks are late, in this number of episodes.
     Late { episodes: usize },
+    /// The named rank stalls now and then.
+    Stalls,
     /// All ranks spend time in exposed transfers.
     ExposedTransfers,
     /// Ranks take turns at being last.
@@ -61,6 +63,8 @@ pub(crate) enum Taker {
     Ranks,
     /// A lack of memory: pages must be reclaimed or read back.
     Memory,
+    /// Pages that are read from a disk.
+    Paging,
 }
 
 /// A part of a step in which ranks can spend more time than others.
@@ -174,6 +178,8 @@ pub(crate) enum Evidence {
     Throttled { seconds: f64 },
     /// Tasks waited for memory, in seconds per second.
     ShortOfMemory { seconds: f64 },
+    /// Page faults read from a disk, per second, while tasks waited for disks, in seconds per second.
+    Paged { faults: f64, seconds: f64 },
     /// Kernel by kernel, the device takes longer than that of another rank.
     SlowerKernels { share: f64, other_rank: u32, burst_seconds: f64 },
     /// The device is idle for a larger share of the time than that of another rank.

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use wire::clock::{MonoNanos, ServerNanos};
 use wire::host::{HostFigure, HostSample};
-use wire::views::{Cause, Culprit};
+use wire::views::{Cause, Culprit, Persistence};
 
 use crate::finding::{CoreUse, Evidence, Finding, Reason, Taker};
 use crate::stats;
 use timing::clocks::ClockFit;
 
-/// The figures that are stored: how the cores were used, and how long tasks waited for memory.
-const FIGURES: [HostFigure; 8] = [
+/// The figures that are stored: how the cores were used, and how long tasks waited for memory and disks.
+const FIGURES: [HostFigure; 10] = [
     HostFigure::Interval,
     HostFigure::Capacity,
     HostFigure::Ran,
@@ -20,21 +20,30 @@ const FIGURES: [HostFigure; 8] = [
     HostFigure::Stolen,
     HostFigure::Throttled,
     HostFigure::MemoryPressure,
+    HostFigure::IoPressure,
+    HostFigure::MajorFaults,
 ];
 /// The number of spans of one length that are stored before the two oldest are merged into one of twice the length. A
 /// day takes 68 spans, and the last minute has a resolution of a few seconds.
 const SPANS_PER_LEVEL: usize = 4;
 /// The share of the time from which a cause is reported, and can be what a rank loses its time to.
 const MIN_SHARE: f64 = 0.05;
+/// The page faults per second that read from a disk from which the waits for disks count as those of the rank. A process whose pages
+/// stay in memory has next to none.
+const MIN_MAJOR_FAULTS: f64 = 20.0;
 /// The share of a verdict's cost that something must explain to be what the rank loses time to.
 const EXPLAINS: f64 = 0.5;
+/// The same for the pressure of memory and disks, which counts only a part of what a lack of memory costs: not the time in which the
+/// process itself seeks pages to reclaim, for instance.
+const MEMORY_EXPLAINS: f64 = 0.3;
 
 /// The figures of one process over a span of time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Span {
     from: MonoNanos,
     until: MonoNanos,
-    /// The figures in seconds, by figure; NaN if a figure is unknown, which makes every sum with it unknown.
+    /// The figures in seconds or, of counts, in billions; by figure. NaN if a figure is unknown, which makes every sum with it
+    /// unknown.
     seconds: [f32; FIGURES.len()],
     /// The span merges two to the power of this many samples.
     level: u8,
@@ -165,6 +174,10 @@ struct Shares {
     throttled: f64,
     /// The share of the time in which some task waited for memory.
     short_of_memory: f64,
+    /// The page faults of the process that read from a disk, per second.
+    major_faults: f64,
+    /// The share of the time in which some task waited for a disk.
+    waited_for_disk: f64,
 }
 
 impl Shares {
@@ -194,6 +207,8 @@ impl Shares {
             throttled: seconds.share(HostFigure::Throttled, HostFigure::Interval).unwrap_or(0.0),
             // Not every kernel counts pressure.
             short_of_memory: seconds.share(HostFigure::MemoryPressure, HostFigure::Interval).unwrap_or(0.0),
+            major_faults: 1e9 * seconds.share(HostFigure::MajorFaults, HostFigure::Interval).unwrap_or(0.0),
+            waited_for_disk: seconds.share(HostFigure::IoPressure, HostFigure::Interval).unwrap_or(0.0),
         })
     }
 
@@ -208,19 +223,28 @@ impl Shares {
             waited: mean(|rank| rank.waited)?,
             throttled: mean(|rank| rank.throttled)?,
             short_of_memory: mean(|rank| rank.short_of_memory)?,
+            major_faults: mean(|rank| rank.major_faults)?,
+            waited_for_disk: mean(|rank| rank.waited_for_disk)?,
         })
     }
 
-    /// Returns what takes the most time from the ranks, or `None` if nothing takes enough to explain a cost of
-    /// `cost_share` of the step. A thread that sleeps or waits for a lock loses no time to others, however busy its cores
-    /// are.
-    fn taker(&self, cost_share: f64) -> Option<Taker> {
-        let least = MIN_SHARE.max(EXPLAINS * cost_share);
-        let of_processes = |share: f64| if self.waited >= least { share } else { 0.0 };
+    /// Returns what takes the most time from the ranks, or `None` if nothing takes enough to explain a loss of
+    /// `lost_share` of the time. A thread that sleeps or waits for a lock loses no time to others, however busy its cores
+    /// are. `usual` is the time that the threads of the other ranks waited for a core: if these ranks wait no longer, anything else
+    /// that explains the loss comes first.
+    fn taker(&self, lost_share: f64, usual: f64) -> Option<Taker> {
+        let least = MIN_SHARE.max(EXPLAINS * lost_share);
+        let of_memory = MIN_SHARE.max(MEMORY_EXPLAINS * lost_share);
+        let of_processes = |share: f64| match self.waited {
+            waited if waited - usual >= least => share,
+            waited if waited >= least => share.min(MIN_SHARE),
+            _ => 0.0,
+        };
         let takers = [
             (at_least(self.throttled, least), Taker::Limit),
             (at_least(self.stolen, least), Taker::Hypervisor),
-            (at_least(self.short_of_memory, least), Taker::Memory),
+            (at_least(self.short_of_memory, of_memory), Taker::Memory),
+            (at_least(self.paging(), of_memory), Taker::Paging),
             (of_processes(self.others), Taker::Processes),
             (of_processes(self.peers), Taker::Ranks),
         ];
@@ -228,15 +252,22 @@ impl Shares {
         (most >= MIN_SHARE).then_some(taker)
     }
 
+    /// Returns the share of the time that the ranks may have waited for pages to be read from a disk.
+    fn paging(&self) -> f64 {
+        if self.major_faults >= MIN_MAJOR_FAULTS { self.waited_for_disk } else { 0.0 }
+    }
+
     /// Returns evidence of who used the cores, which are named if they are those of one rank.
     fn evidence(&self, cores: Option<String>) -> Vec<Evidence> {
-        let Self { own, peers, others, stolen, waited, throttled, short_of_memory } = *self;
+        let Self { own, peers, others, stolen, waited, throttled, short_of_memory, .. } = *self;
         let used = Evidence::CoreUse(CoreUse { cores, own, peers, others, stolen });
         let waited = (waited >= MIN_SHARE).then_some(Evidence::WaitedForCore { seconds: waited });
         let throttled = (throttled >= MIN_SHARE).then_some(Evidence::Throttled { seconds: throttled });
         let memory =
             (short_of_memory >= MIN_SHARE).then_some(Evidence::ShortOfMemory { seconds: short_of_memory });
-        [Some(used), waited, throttled, memory].into_iter().flatten().collect()
+        let paged = (self.paging() >= MIN_SHARE)
+            .then_some(Evidence::Paged { faults: self.major_faults, seconds: self.waited_for_disk });
+        [Some(used), waited, throttled, memory, paged].into_iter().flatten().collect()
     }
 }
 
@@ -251,6 +282,11 @@ pub(crate) fn explain(finding: &mut Finding, hosts: &Hosts<'_>, window: (ServerN
     };
     let Some(shares) = Shares::new(hosts, &suspects, window) else { return };
     let verdict = &mut finding.verdict;
+    // A recurring fault has only some of the steps between its first and its last one.
+    let lost_share = match verdict.persistence {
+        Some(Persistence::Recurring) => verdict.lost_nanos() as f64 / (window.1 - window.0).max(1) as f64,
+        _ => verdict.cost_share,
+    };
     if matches!(verdict.cause, Cause::Processor | Cause::Compute)
         && is_stolen(verdict.cost_share, hosts, &suspects, &shares, window)
     {
@@ -265,8 +301,20 @@ pub(crate) fn explain(finding: &mut Finding, hosts: &Hosts<'_>, window: (ServerN
         finding.evidence.extend(shares.evidence(cores));
     }
     if verdict.cause == Cause::Host && finding.reason.is_none() {
-        finding.reason = shares.taker(verdict.cost_share).map(Reason::CoresTaken);
+        let usual = of_others(hosts, &suspects, window, |rank| rank.waited).unwrap_or(0.0);
+        finding.reason = shares.taker(lost_share, usual).map(Reason::CoresTaken);
     }
+}
+
+/// Returns the median of a share over the ranks that are not suspected; `None` if it is known of none.
+fn of_others(
+    hosts: &Hosts<'_>,
+    suspects: &[usize],
+    window: (ServerNanos, ServerNanos),
+    share: fn(&Shares) -> f64,
+) -> Option<f64> {
+    let others = (0..hosts.ranks.len()).filter(|rank| !suspects.contains(rank));
+    stats::median(others.filter_map(|rank| Shares::of_rank(hosts, rank, window).as_ref().map(share)))
 }
 
 /// Returns `share` if it is at least `least`, and 0 otherwise.
@@ -283,8 +331,7 @@ fn is_stolen(
     shares: &Shares,
     window: (ServerNanos, ServerNanos),
 ) -> bool {
-    let others = (0..hosts.ranks.len()).filter(|rank| !suspects.contains(rank));
-    let usual = stats::median(others.filter_map(|rank| Some(Shares::of_rank(hosts, rank, window)?.stolen)));
+    let usual = of_others(hosts, suspects, window, |rank| rank.stolen);
     let more = shares.stolen - usual.unwrap_or(0.0);
     cost_share > 0.0 && more >= EXPLAINS * cost_share
 }

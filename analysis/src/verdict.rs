@@ -9,6 +9,8 @@
 //! steps. [`apart`] distinguishes several faults of one rank. A rank is named only if it was last in these steps far
 //! more often than by chance, because in a healthy run every rank is last sometimes.
 //!
+//! [`stalls`] finds single steps in which one rank falls far behind, again and again, but too seldom for an episode.
+//!
 //! An effect that costs little is a *note* instead of a verdict. So is an effect that no record can distinguish from
 //! the ordinary unsteadiness of a processor ([`Setting`]).
 
@@ -22,11 +24,12 @@ mod excess;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod processor;
+mod stalls;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use wire::views::{Cause, ComputedOn, Confidence, Culprit, Missing, Verdict, VerdictState};
+use wire::views::{Cause, ComputedOn, Confidence, Culprit, Missing, Persistence, Verdict, VerdictState};
 
 use crate::cost::Cost;
 use crate::finding::{Finding, Statement};
@@ -35,6 +38,7 @@ use crate::step::StepAnalysis;
 use claim::Claim;
 use evidence::Case;
 use excess::Excess;
+use stalls::Watched;
 
 /// The number of observed steps before a rank is named.
 const MIN_STEPS: usize = 20;
@@ -152,10 +156,32 @@ fn against(
     let mut is_healthy = vec![true; steps.len()];
     episodes.iter().for_each(|episode| is_healthy[episode.clone()].fill(false));
     let faults = apart::faults(episodes, steps, ranks);
+    let total: f64 = steps.iter().map(|step| step.period_nanos() as f64).sum();
+    let stalls = match *ranks {
+        [rank] => {
+            let is_healthy = &is_healthy;
+            let watched = Watched { rank, steps, savings: &savings, claims, is_healthy, usual_step };
+            watched.stalls(setting.notable_share * total, MIN_FREQUENCY_Z)
+        }
+        _ => Vec::new(),
+    };
     let is_last = |at: usize| claims[at].as_ref().is_some_and(|claim| claim.against(ranks) > 0.0);
     let is_last: Vec<bool> = (0..steps.len()).map(is_last).collect();
     let suspicion = Suspicion { ranks, savings, is_last, is_healthy };
-    faults.iter().filter_map(|fault| suspicion.charge(fault, steps, setting)).collect()
+    let stalls = (!stalls.is_empty()).then(|| suspicion.accuse(&stalls, steps, setting).map(stalled));
+    let faults = faults.iter().filter_map(|fault| suspicion.charge(fault, steps, setting));
+    faults.chain(stalls.flatten()).collect()
+}
+
+/// Makes a finding one of stalls. A stall in the newest step is no fault that is still there.
+fn stalled(finding: Finding) -> Finding {
+    let mut verdict = finding.verdict;
+    if verdict.state == VerdictState::Active {
+        (verdict.state, verdict.persistence) = (VerdictState::Resolved, Some(Persistence::Transient));
+        verdict.device_hours_per_day = None;
+    }
+    verdict.onset = None;
+    Finding { verdict, statement: Statement::Stalls, ..finding }
 }
 
 /// The facts about the suspected ranks in each step, before a cause is sought.
@@ -178,7 +204,6 @@ impl Suspicion<'_> {
         steps: &[&StepAnalysis],
         setting: &Setting<'_>,
     ) -> Option<Finding> {
-        let ranks = self.ranks;
         let bad: Vec<usize> = episodes.iter().cloned().flatten().collect();
         let bad_steps: Vec<&StepAnalysis> = bad.iter().map(|&at| steps[at]).collect();
         let cost = Cost::new(&bad_steps, bad.iter().map(|&at| self.savings[at]))?;
@@ -188,12 +213,27 @@ impl Suspicion<'_> {
         if !(is_obvious || is_beyond_chance && is_worth_reporting(steps, &bad_steps, cost)) {
             return None;
         }
+        self.accuse(episodes, steps, setting)
+    }
+
+    /// Returns the verdict on one fault that chance does not explain.
+    fn accuse(
+        &self,
+        episodes: &[Range<usize>],
+        steps: &[&StepAnalysis],
+        setting: &Setting<'_>,
+    ) -> Option<Finding> {
+        let ranks = self.ranks;
+        let bad: Vec<usize> = episodes.iter().cloned().flatten().collect();
+        let bad_steps: Vec<&StepAnalysis> = bad.iter().map(|&at| steps[at]).collect();
+        let cost = Cost::new(&bad_steps, bad.iter().map(|&at| self.savings[at]))?;
+        let last_in = bad.iter().filter(|&&at| self.is_last[at]).count();
         let persistence = course::persistence(episodes, steps.len());
         let state = course::state(episodes, steps.len());
         let mut excess = Excess::new(&bad_steps, ranks)?;
         excess.is_processors = processor::explains(&excess, persistence, cost, setting);
         let onset = course::onset(steps, ranks, episodes);
-        let (bad_steps, last_in) = (bad_steps.as_slice(), chosen.last_in);
+        let bad_steps = bad_steps.as_slice();
         let case = Case { ranks, steps, bad: bad_steps, last_in, excess, episodes, onset };
         let verdict = Verdict {
             culprit: Some(culprit(ranks)),

@@ -11,11 +11,14 @@ use crate::wording;
 
 const SECOND: i64 = 1_000_000_000;
 
-/// Returns a sample of the second that ends at `at` on one core. `millis` gives the figures in milliseconds; interval
-/// and capacity are added.
+/// Returns a sample of the second that ends at `at` on one core. `millis` gives the figures in milliseconds, and counts as they
+/// are; interval and capacity are added.
 fn sample(at: i64, cores: &str, millis: &[(HostFigure, u64)]) -> HostSample {
     let whole = [(HostFigure::Interval, 1_000), (HostFigure::Capacity, 1_000)];
-    let figures = whole.iter().chain(millis).map(|&(figure, millis)| (figure, millis * 1_000_000));
+    let figures = whole.iter().chain(millis).map(|&(figure, value)| match figure {
+        MajorFaults => (figure, value),
+        _ => (figure, value * 1_000_000),
+    });
     HostSample {
         at: MonoNanos(at * SECOND),
         cores: cores.into(),
@@ -40,7 +43,7 @@ fn unexplained(cause: Cause) -> Verdict {
     wording::verdict(against_rank_1(cause))
 }
 
-use HostFigure::{Busy, MemoryPressure, Ran, Stolen, Throttled, Waited};
+use HostFigure::{Busy, IoPressure, MajorFaults, MemoryPressure, Ran, Stolen, Throttled, Waited};
 
 const QUIET: [(HostFigure, u64); 4] = [(Ran, 900), (Busy, 910), (Stolen, 0), (Waited, 10)];
 
@@ -119,6 +122,20 @@ fn a_lack_of_memory_is_named() {
     let little = [(Ran, 400), (Busy, 420), (Stolen, 0), (Waited, 20), (MemoryPressure, 20)];
     let found = explained(Cause::Host, &[None, rank(8, "1", &little)]);
     assert!(found.sentence.contains("loses time on its host"), "{}", found.sentence);
+}
+
+#[test]
+fn pages_that_are_read_from_disk_are_named_if_they_are_the_ranks_own() {
+    let found = |faults: u64| {
+        let waited =
+            [(Ran, 400), (Busy, 420), (Stolen, 0), (Waited, 20), (IoPressure, 300), (MajorFaults, faults)];
+        explained(Cause::Host, &[rank(7, "0", &QUIET), rank(8, "1", &waited)])
+    };
+    let paged = found(150);
+    assert!(paged.sentence.contains("loses time to pages that are read from disk"), "{}", paged.sentence);
+    let says = "150 pages per second were read from disks, while tasks waited for disks for 300 ms per second (pressure, PSI)";
+    assert!(paged.evidence.iter().any(|one| one == says), "{:?}", paged.evidence);
+    assert!(found(3).sentence.contains("loses time on its host"), "another process used the disk");
 }
 
 #[test]

@@ -353,3 +353,39 @@ fn slower_compute_on_all_ranks_counts_only_if_steps_take_longer() {
     assert_eq!(verdict.cause, Cause::Host, "hardly any of it is processor time");
     assert_eq!(judged(0, 5 * MS), [], "the compute was hidden, or is only measured better");
 }
+
+#[test]
+fn a_rank_that_stalls_again_and_again_is_named_with_the_steps_of_its_stalls() {
+    let stalls = |rank: usize| {
+        run(400, move |number, of| (number % 20 == 7 && of == rank).then_some((40 * MS, Part::Other)))
+    };
+    let [verdict] = &judge(&stalls(1))[..] else { panic!("one verdict") };
+    assert_eq!(
+        (verdict.culprit.clone(), verdict.affected_steps, verdict.steps),
+        (Some(Culprit::Rank(1)), 20, (7, 387))
+    );
+    assert_eq!((verdict.state, verdict.cause), (VerdictState::Recurring, Cause::Host));
+    assert!((38 * MS..=41 * MS).contains(&verdict.cost_nanos_per_step), "{verdict:#?}");
+    assert!(verdict.sentence.starts_with("Rank 1 repeatedly loses time on its host"), "{}", verdict.sentence);
+    let took_turns = run(400, |number, of| {
+        (number % 5 == 2 && number as usize / 5 % 4 == of).then_some((40 * MS, Part::Other))
+    });
+    assert!(
+        judge(&took_turns).iter().all(|verdict| verdict.culprit == Some(Culprit::All)),
+        "{:#?}",
+        judge(&took_turns)
+    );
+}
+
+#[test]
+fn one_long_stall_is_named_and_a_recorded_pause_is_none() {
+    let once = |part| run(400, move |number, of| (number == 300 && of == 2).then_some((1_000 * MS, part)));
+    let [verdict] = &judge(&once(Part::Other))[..] else { panic!("one verdict") };
+    assert_eq!((verdict.culprit.clone(), verdict.affected_steps), (Some(Culprit::Rank(2)), 1));
+    assert_eq!(verdict.state, VerdictState::Resolved);
+    let says = "In step 300, rank 2 lost time on its host, which cost 999 ms (97.8 % of the step).";
+    assert_eq!(verdict.sentence, says);
+    assert!(judge(&once(Part::Pause)).is_empty());
+    let short = run(400, |number, of| (number == 300 && of == 2).then_some((300 * MS, Part::Other)));
+    assert!(judge(&short).is_empty(), "it costs less than 5 % of the time");
+}

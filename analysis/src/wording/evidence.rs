@@ -99,6 +99,11 @@ impl Who<'_> {
                 "tasks waited for memory to be reclaimed or read back for {} per second (pressure, PSI)",
                 units::nanos(seconds * 1e9)
             ),
+            Evidence::Paged { faults, seconds } => format!(
+                "{} pages per second were read from disks, while tasks waited for disks for {} per second (pressure, PSI)",
+                units::significant(*faults),
+                units::nanos(seconds * 1e9)
+            ),
             Evidence::SlowerKernels { share, other_rank, burst_seconds } => format!(
                 "kernel by kernel, {its} device takes {} longer than that of rank {other_rank} (burst of \
                  {burst_seconds:.1} s)",
@@ -211,7 +216,11 @@ fn together(variation: &JointVariation) -> String {
 }
 
 fn episodes(count: usize, first: &[(u64, u64)]) -> String {
-    let ranges: Vec<String> = first.iter().map(|(from, to)| format!("{from} to {to}")).collect();
+    let range = |&(from, to): &(u64, u64)| match from == to {
+        true => from.to_string(),
+        false => format!("{from} to {to}"),
+    };
+    let ranges: Vec<String> = first.iter().map(range).collect();
     let more = match count - first.len() {
         0 => String::new(),
         more => format!(" and {more} more"),

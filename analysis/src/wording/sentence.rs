@@ -9,6 +9,7 @@ use crate::finding::{Finding, Reason, Statement, Taker};
 pub(super) fn sentence(finding: &Finding, who: &Who<'_>) -> String {
     match finding.statement {
         Statement::Late { episodes } => late(finding, who, episodes),
+        Statement::Stalls => stalls(finding, who),
         Statement::ExposedTransfers => exposed_transfers(&finding.verdict),
         Statement::Turns { kept_off_processors } => turns(finding, who, kept_off_processors),
         Statement::Slower { share } => slower(finding, who, share),
@@ -38,17 +39,38 @@ fn late(finding: &Finding, who: &Who<'_>, episodes: usize) -> String {
             "{name} {does} from step {first} to {last}, which cost {cost} per step ({share} of step time). The fault is \
              over."
         ),
-        (state, _) => {
-            let (costs, end) = match state {
-                VerdictState::Resolved => ("cost", " The fault is over."),
-                _ => ("costs", ""),
-            };
+        _ => repeatedly(verdict, &name, &does),
+    };
+    units::capitalized(&sentence)
+}
+
+/// Says what ranks do in some of the steps between the first and the last one.
+fn repeatedly(verdict: &Verdict, name: &str, does: &str) -> String {
+    let (first, last) = (units::count(verdict.steps.0), units::count(verdict.steps.1));
+    let (cost, share) = cost(verdict);
+    let (costs, end) = match verdict.state {
+        VerdictState::Resolved => ("cost", " The fault is over."),
+        _ => ("costs", ""),
+    };
+    format!(
+        "{name} repeatedly {does}, which {costs} {cost} ({share} of step time) in each of {} steps between {first} and \
+         {last}.{end}",
+        units::count(verdict.affected_steps)
+    )
+}
+
+fn stalls(finding: &Finding, who: &Who<'_>) -> String {
+    let verdict = &finding.verdict;
+    let (name, does) = (who.name(), does(finding, who));
+    let sentence = match verdict.affected_steps {
+        1 => {
+            let (cost, share) = cost(verdict);
             format!(
-                "{name} repeatedly {does}, which {costs} {cost} ({share} of step time) in each of {} steps between \
-                 {first} and {last}.{end}",
-                units::count(verdict.affected_steps)
+                "in step {}, {name} {does}, which cost {cost} ({share} of the step).",
+                units::count(verdict.steps.0)
             )
         }
+        _ => repeatedly(verdict, &name, &does),
     };
     units::capitalized(&sentence)
 }
@@ -143,6 +165,7 @@ fn name(taker: Taker, its: &str) -> String {
         Taker::Processes => format!("other processes on {its} cores"),
         Taker::Ranks => format!("other ranks on {its} cores"),
         Taker::Memory => "a lack of memory".into(),
+        Taker::Paging => "pages that are read from disk".into(),
     }
 }
 
@@ -150,6 +173,6 @@ fn name(taker: Taker, its: &str) -> String {
 fn keeps(taker: Taker) -> &'static str {
     match taker {
         Taker::Limit | Taker::Hypervisor | Taker::Memory => "keeps",
-        Taker::Processes | Taker::Ranks => "keep",
+        Taker::Processes | Taker::Ranks | Taker::Paging => "keep",
     }
 }
