@@ -15,6 +15,8 @@ pub enum Bench {
     Faults,
     /// Predicted efficiencies against those of simulated jobs on 1 to 1,024 ranks
     Predict,
+    /// What-ifs against real runs over networks of which the kernel limits bandwidth and latency
+    WhatIf,
     /// An hour of a healthy job under Prometheus and Alertmanager: no alert, then one for a planted fault
     Healthy,
     /// Size and speed of batches and segments
@@ -71,6 +73,7 @@ pub fn run(measurement: Bench) -> anyhow::Result<()> {
         Bench::Overhead => measure("overhead"),
         Bench::Faults => measure("faults"),
         Bench::Predict => measure("predict"),
+        Bench::WhatIf => measure("what_if"),
         Bench::Pytorch => measure("pytorch"),
         Bench::Mishaps => measure("mishaps"),
         Bench::Stacks => measure("stacks"),
