@@ -116,6 +116,16 @@ impl Fit {
         even + self.steady + self.turns_on(ranks, unevenness)
     }
 
+    /// Returns the fit with transfers that are proportional to their sizes.
+    pub(super) fn proportional(&self) -> Self {
+        let transfers = self.profile.transfers();
+        let (bytes, seconds) =
+            transfers.iter().fold((0.0, 0.0), |(bytes, seconds), of| (bytes + of.0 as f64, seconds + of.1));
+        let beta = if bytes > 0.0 { seconds / bytes } else { 0.0 };
+        let comm = AlphaBeta { alpha_seconds: 0.0, beta_seconds_per_byte: beta, ..self.comm.clone() };
+        Self { comm, ..self.clone() }
+    }
+
     /// Returns how many times as long the latency of an all-reduce, and how many times as large its volume per rank, is on
     /// `ranks` ranks.
     pub(super) fn growth(&self, ranks: u32, latency: Latency) -> (f64, f64) {

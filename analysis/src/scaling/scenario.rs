@@ -59,6 +59,10 @@ pub fn predict(
         |fit| step(fit, Latency::Tree, Unevenness::Stays).unwrap_or(value),
         |fit| step(fit, Latency::Ring, Unevenness::GrowsMost).unwrap_or(value),
     );
+    // From few bucket sizes, the share of the latency is known badly. Without any, many small buckets cost no more than a few.
+    let proportional =
+        scenario.cap_mib.and_then(|_| step(&model.fit().proportional(), Latency::Ring, Unevenness::Grows));
+    let (low, high) = (low.min(proportional.unwrap_or(low)), high.max(proportional.unwrap_or(high)));
     let margin = OF_CHANGE * changed_transfers(model.fit(), &scenario, value);
     let low = (low.min(value) / off - margin).max(alone.min(value));
     let step_nanos = Predicted { value, low, high: high.max(value) * off + margin };

@@ -32,6 +32,15 @@ fn a_scenario_changes_the_step_as_by_hand() {
 }
 
 #[test]
+fn transfers_in_proportion_to_their_sizes_have_no_latency() {
+    // 8 ms for 6 MiB: three buckets of 2 MiB, the last of which is ready at 100 ms.
+    let fit = model().fit().proportional();
+    let scenario = Scenario { cap_mib: Some(2.0), ..Scenario::default() };
+    let step = fit.changed_step(&scenario, Latency::Ring, Unevenness::Grows).unwrap() / MS;
+    assert!((step - (100.0 + 8.0 / 3.0 + 12.0)).abs() < 1e-6, "{step}");
+}
+
+#[test]
 fn another_number_of_ranks_is_predicted_as_in_the_table_of_predictions() {
     for ranks in [1, 2, 4, 64, 1_024] {
         let of_table = model().predict(ranks).step_nanos / MS;
