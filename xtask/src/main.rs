@@ -49,7 +49,7 @@ enum Xtask {
     Gpu,
     /// Retake the screenshots in docs/, of a real run
     Screenshots,
-    /// Take a picture of every view in every state, light and dark, 400 to 2,560 pixels wide, into target/screens
+    /// Take a picture of every view in every state, light and dark, 400 to 3,840 pixels wide, into target/screens
     Screens,
     /// Check the rules of this repository: imports, circles of modules, module docs, golden files, texts
     Tidy,

@@ -19,7 +19,7 @@ use wire::device::throttle;
 const FRAMES: u32 = 30;
 /// How often in a row the height of a page must be the same for the page to be complete.
 const SETTLED: u32 = 3;
-const WIDTHS: [u32; 3] = [400, 1_440, 2_560];
+const WIDTHS: [u32; 3] = [400, 1_440, 3_840];
 /// The height of the window while a page loads, and the largest height of a picture.
 const HEIGHTS: (u32, u32) = (900, 8_000);
 /// The views of a run, with the element that shows that the view is complete.
