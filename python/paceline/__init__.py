@@ -2,8 +2,8 @@
 
 Call :func:`watch` anywhere before training. ``paceline run torchrun ...`` and ``paceline attach`` do it without a line
 in the script. :func:`workload` states what a step computes, for the throughput and the MFU. :func:`resume` states the step of the
-checkpoint that a restarted job continues from. :func:`label` states a fact about the run, such as its accuracy. :func:`log` brings the figures to Weights & Biases,
-MLflow or TensorBoard.
+checkpoint that a restarted job continues from. :func:`label` states a fact about the run, such as its accuracy. :func:`log` brings
+the figures to Weights & Biases, MLflow or TensorBoard.
 """
 
 import os
