@@ -283,9 +283,10 @@ pub(crate) fn explain(finding: &mut Finding, hosts: &Hosts<'_>, window: (ServerN
     let Some(shares) = Shares::new(hosts, &suspects, window) else { return };
     let verdict = &mut finding.verdict;
     // A recurring fault has only some of the steps between its first and its last one.
-    let lost_share = match verdict.persistence {
-        Some(Persistence::Recurring) => verdict.lost_nanos() as f64 / (window.1 - window.0).max(1) as f64,
-        _ => verdict.cost_share,
+    let is_in_some = verdict.persistence == Some(Persistence::Recurring);
+    let lost_share = match is_in_some {
+        true => verdict.lost_nanos() as f64 / (window.1 - window.0).max(1) as f64,
+        false => verdict.cost_share,
     };
     if matches!(verdict.cause, Cause::Processor | Cause::Compute)
         && is_stolen(verdict.cost_share, hosts, &suspects, &shares, window)

@@ -168,18 +168,22 @@ fn against(
     let is_last = |at: usize| claims[at].as_ref().is_some_and(|claim| claim.against(ranks) > 0.0);
     let is_last: Vec<bool> = (0..steps.len()).map(is_last).collect();
     let suspicion = Suspicion { ranks, savings, is_last, is_healthy };
-    let stalls = (!stalls.is_empty()).then(|| suspicion.accuse(&stalls, steps, setting).map(stalled));
+    let stalls = (!stalls.is_empty()).then(|| {
+        suspicion.accuse(&stalls, steps, setting).map(|finding| stalled(finding, total, steps[0].ranks.len()))
+    });
     let faults = faults.iter().filter_map(|fault| suspicion.charge(fault, steps, setting));
     faults.chain(stalls.flatten()).collect()
 }
 
-/// Makes a finding one of stalls. A stall in the newest step is no fault that is still there.
-fn stalled(finding: Finding) -> Finding {
+/// Makes a finding one of stalls on one of `ranks` ranks. Most steps have none, so a day of them costs the share of the day that they
+/// cost of all observed time, `total` nanoseconds. A stall in the newest step is no fault that is still there.
+fn stalled(finding: Finding, total: f64, ranks: usize) -> Finding {
     let mut verdict = finding.verdict;
     if verdict.state == VerdictState::Active {
         (verdict.state, verdict.persistence) = (VerdictState::Resolved, Some(Persistence::Transient));
-        verdict.device_hours_per_day = None;
     }
+    let of_time = verdict.lost_nanos() as f64 / total.max(1.0);
+    verdict.device_hours_per_day = hours_per_day(of_time, verdict.state, ranks);
     verdict.onset = None;
     Finding { verdict, statement: Statement::Stalls, ..finding }
 }

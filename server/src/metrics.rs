@@ -514,10 +514,11 @@ impl Metrics {
             }
         }
         let is_there = |verdict: &&Verdict| verdict.state != VerdictState::Resolved;
+        let ranks = report.map_or(1, |report| report.ranks);
         for verdict in report.iter().flat_map(|report| &report.verdicts).filter(is_there) {
             for rank in verdict.culprit.iter().flat_map(Culprit::ranks) {
                 let labels = [id, &rank.to_string(), verdict.cause.name()];
-                self.straggler_cost.with_label_values(&labels).set(verdict.cost_share);
+                self.straggler_cost.with_label_values(&labels).set(verdict.share_of_day(ranks));
             }
         }
     }

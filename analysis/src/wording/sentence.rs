@@ -62,14 +62,12 @@ fn repeatedly(verdict: &Verdict, name: &str, does: &str) -> String {
 fn stalls(finding: &Finding, who: &Who<'_>) -> String {
     let verdict = &finding.verdict;
     let (name, does) = (who.name(), does(finding, who));
+    let (cost, share) = cost(verdict);
     let sentence = match verdict.affected_steps {
-        1 => {
-            let (cost, share) = cost(verdict);
-            format!(
-                "in step {}, {name} {does}, which cost {cost} ({share} of the step).",
-                units::count(verdict.steps.0)
-            )
-        }
+        1 => format!(
+            "in step {}, {name} {does}, which cost {cost} ({share} of the step).",
+            units::count(verdict.steps.0)
+        ),
         _ => repeatedly(verdict, &name, &does),
     };
     units::capitalized(&sentence)

@@ -166,7 +166,7 @@ pub struct Verdict {
     /// The number of observed steps that have the fault.
     pub affected_steps: u64,
     /// The cost of one day with the fault, in hours of [`super::Report::computed_on`]: `cost_share` x ranks x
-    /// 24. Null once the fault is resolved.
+    /// 24. Of stalls, which most steps do not have: their share of all observed time x ranks x 24. Null once the fault is resolved.
     pub device_hours_per_day: Option<f64>,
     /// The confidence.
     pub confidence: Confidence,
@@ -210,6 +210,12 @@ impl Verdict {
     #[must_use]
     pub fn lost_nanos(&self) -> u64 {
         self.cost_nanos_per_step * self.affected_steps
+    }
+
+    /// Returns the share of the time that the fault costs on `ranks` ranks, 0 to 1; 0 once the fault is resolved.
+    #[must_use]
+    pub fn share_of_day(&self, ranks: u32) -> f64 {
+        self.device_hours_per_day.map_or(0.0, |hours| hours / (24.0 * f64::from(ranks.max(1))))
     }
 
     /// Returns the first step that has the fault, observed or not.
