@@ -236,7 +236,7 @@ fn a_module_in_the_mode_of_evaluation_beside_one_that_trains_is_not_evaluated() 
     if !torch::is_installed()? {
         return Ok(());
     }
-    let report = reported(&[&script("adversaries.py"), "200"])?;
+    let report = reported(&[&script("adversaries.py"), "600"])?;
     let ledger = report["ledger"].as_array().context("no ledger")?;
     ensure!(ledger.len() == 2 && ledger.iter().all(|rank| rank["pauses_nanos"][1] == 0), "{report:#}");
     ensure!(ledger.iter().all(|rank| rank["forward_nanos"].as_u64() > Some(0)), "not observed: {report:#}");
