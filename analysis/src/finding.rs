@@ -178,7 +178,7 @@ pub(crate) enum Evidence {
     Throttled { seconds: f64 },
     /// Tasks waited for memory, in seconds per second.
     ShortOfMemory { seconds: f64 },
-    /// Page faults read from a disk, per second, while tasks waited for disks, in seconds per second.
+    /// The page faults that had to read from a disk, per second, while tasks waited for disks, in seconds per second.
     Paged { faults: f64, seconds: f64 },
     /// Kernel by kernel, the device takes longer than that of another rank.
     SlowerKernels { share: f64, other_rank: u32, burst_seconds: f64 },

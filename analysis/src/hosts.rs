@@ -28,8 +28,8 @@ const FIGURES: [HostFigure; 10] = [
 const SPANS_PER_LEVEL: usize = 4;
 /// The share of the time from which a cause is reported, and can be what a rank loses its time to.
 const MIN_SHARE: f64 = 0.05;
-/// The page faults per second that read from a disk from which the waits for disks count as those of the rank. A process whose pages
-/// stay in memory has next to none.
+/// The major page faults per second from which on the waits for disks count as the rank's own. A process whose pages stay in memory
+/// has next to none.
 const MIN_MAJOR_FAULTS: f64 = 20.0;
 /// The share of a verdict's cost that something must explain to be what the rank loses time to.
 const EXPLAINS: f64 = 0.5;
@@ -174,7 +174,7 @@ struct Shares {
     throttled: f64,
     /// The share of the time in which some task waited for memory.
     short_of_memory: f64,
-    /// The page faults of the process that read from a disk, per second.
+    /// The page faults of the process that had to read from a disk, per second.
     major_faults: f64,
     /// The share of the time in which some task waited for a disk.
     waited_for_disk: f64,

@@ -15,7 +15,7 @@ pub enum Bench {
     Faults,
     /// Predicted efficiencies against those of simulated jobs on 1 to 1,024 ranks
     Predict,
-    /// What-ifs against real runs over networks of which the kernel limits bandwidth and latency
+    /// What-ifs against real runs over networks whose bandwidth and latency the kernel limits
     WhatIf,
     /// An hour of a healthy job under Prometheus and Alertmanager: no alert, then one for a planted fault
     Healthy,

@@ -254,7 +254,7 @@ proptest! {
     }
 }
 
-/// A job on two ranks that goes on with one, and then with three. All of it is on one clock.
+/// A job on two ranks that continues with one, and then with three. All processes share a clock.
 #[test]
 fn a_rank_counts_only_while_the_job_has_it() {
     let life = |attempts: &[(u32, i64)]| {

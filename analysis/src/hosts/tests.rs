@@ -133,7 +133,7 @@ fn pages_that_are_read_from_disk_are_named_if_they_are_the_ranks_own() {
     };
     let paged = found(150);
     assert!(paged.sentence.contains("loses time to pages that are read from disk"), "{}", paged.sentence);
-    let says = "150 pages per second were read from disks, while tasks waited for disks for 300 ms per second (pressure, PSI)";
+    let says = "150 major page faults per second, while tasks waited for disks for 300 ms per second (pressure, PSI)";
     assert!(paged.evidence.iter().any(|one| one == says), "{:?}", paged.evidence);
     assert!(found(3).sentence.contains("loses time on its host"), "another process used the disk");
 }

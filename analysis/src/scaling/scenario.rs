@@ -11,8 +11,8 @@ use crate::wording;
 
 /// The largest factor of bandwidth and latency, and the largest compression ratio.
 const MOST: f64 = 1_000.0;
-/// The share of a change of transfers by which a band is wider: how far real transfers were from the model, over networks whose
-/// bandwidth and latency were set (`benches/README.md`, "What-if").
+/// The share of a change of transfers that is added to each end of a band: how far real transfers were from the model, over networks
+/// of a known bandwidth (`benches/README.md`, "what-if").
 const OF_CHANGE: f64 = 0.1;
 /// The largest bucket cap, in MiB.
 const MAX_CAP_MIB: f64 = 65_536.0;
@@ -59,7 +59,7 @@ pub fn predict(
         |fit| step(fit, Latency::Tree, Unevenness::Stays).unwrap_or(value),
         |fit| step(fit, Latency::Ring, Unevenness::GrowsMost).unwrap_or(value),
     );
-    // From few bucket sizes, the share of the latency is known badly. Without any, many small buckets cost no more than a few.
+    // A fit to few bucket sizes says little about the latency. Without latency, many small buckets cost as much as a few large ones.
     let proportional =
         scenario.cap_mib.and_then(|_| step(&model.fit().proportional(), Latency::Ring, Unevenness::Grows));
     let (low, high) = (low.min(proportional.unwrap_or(low)), high.max(proportional.unwrap_or(high)));
@@ -150,7 +150,7 @@ fn check(scenario: &Scenario) -> Result<(), NotPredicted> {
     within("link", link, (1.0 / MOST, 1.0))?;
     within("latency", latency, (0.0, MOST))?;
     within("compression", compression, (1.0, MOST))?;
-    within("cap_mib", cap_mib.unwrap_or(1.0), (1.0 / MOST, MAX_CAP_MIB))
+    within("the bucket cap in MiB", cap_mib.unwrap_or(1.0), (1.0 / MOST, MAX_CAP_MIB))
 }
 
 #[cfg(test)]

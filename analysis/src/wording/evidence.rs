@@ -100,7 +100,7 @@ impl Who<'_> {
                 units::nanos(seconds * 1e9)
             ),
             Evidence::Paged { faults, seconds } => format!(
-                "{} pages per second were read from disks, while tasks waited for disks for {} per second (pressure, PSI)",
+                "{} major page faults per second, while tasks waited for disks for {} per second (pressure, PSI)",
                 units::significant(*faults),
                 units::nanos(seconds * 1e9)
             ),

@@ -1,5 +1,5 @@
-//! Checks what-ifs of the latency-bandwidth model by runs: char_lm trains over a network of which the kernel limits the bandwidth
-//! and the latency, and with several bucket caps. Each run predicts the others. Needs root, `unshare` and `tc`.
+//! Checks what-ifs of the latency-bandwidth model by runs: char_lm trains over a network whose bandwidth and latency the kernel
+//! limits, and with several bucket caps. Each run predicts the others. Needs root, `unshare` and `tc`.
 #![allow(clippy::print_stdout, reason = "the output of the program")]
 
 use std::path::Path;

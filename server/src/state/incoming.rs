@@ -133,8 +133,8 @@ impl Incoming {
         }
     }
 
-    /// Closes all open steps, because the job goes on with `world_size` ranks. Returns those that any rank has ended. The other
-    /// ones are yet to come.
+    /// Closes all open steps, because the job continues with `world_size` ranks. Returns those that any rank has ended. The others
+    /// are still to come.
     pub fn change_world(&mut self, world_size: usize) -> Vec<Closed> {
         let ranks: Vec<Rank> = self.open.values().flat_map(|open| open.ranks.keys().copied()).collect();
         ranks.into_iter().for_each(|rank| self.restart(rank));

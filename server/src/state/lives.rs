@@ -20,7 +20,7 @@ const SILENT_NANOS: i64 = 5_000_000_000;
 const GOES_ON_NANOS: i64 = 3_000_000_000;
 /// The time after which a claim that is not repeated is forgotten, in nanoseconds. Agents repeat it every second.
 const CLAIM_NANOS: i64 = 10_000_000_000;
-/// The largest number of claims to one place.
+/// The largest number of claims to one place, 24 bytes each.
 const MAX_CLAIMS: usize = 64;
 /// The largest number of incarnations of one rank: a restart every ten minutes for a week. Each takes about 100 bytes.
 const MAX_LIVES: usize = 1_024;
@@ -51,7 +51,7 @@ struct Speaker {
     heard: ServerNanos,
 }
 
-/// The claims of processes to a place that another process had.
+/// The claims of new processes to a place that others had: a rank, or a whole run.
 #[derive(Default)]
 pub struct Claims(Vec<Claim>);
 
@@ -63,10 +63,10 @@ struct Claim {
 }
 
 impl Claims {
-    /// Decides whether the process `by` gets the place. The process that had it was last heard from at `heard`.
+    /// Decides whether the process `by` gets the place. Those that had it were last heard from at `heard`.
     ///
     /// # Errors
-    /// Returns [`Denied::Wait`] while that process may have ended, and [`Denied::Taken`] if it is still alive.
+    /// Returns [`Denied::Wait`] while they may have ended, and [`Denied::Taken`] if they are still alive.
     pub fn judge(&mut self, by: Incarnation, heard: ServerNanos, now: ServerNanos) -> Result<(), Denied> {
         let heard_ago = now - heard;
         if heard_ago > SILENT_NANOS {

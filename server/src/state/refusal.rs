@@ -97,8 +97,8 @@ pub enum ApplyError {
     /// The batch's world size differs from the run's, and a process of the run was heard from a moment ago. The same batch
     /// may be accepted later.
     #[error(
-        "rank {rank} says that run {run} has {said} ranks, but it has {known}, one of which was heard from \
-         {heard_ago_millis} ms ago: once all of them have ended, the job may go on with {said} ranks"
+        "rank {rank} says that run {run} has {said} ranks, but it has {known}, and the last batch of these arrived \
+         {heard_ago_millis} ms ago: once they have all ended, the job may continue with {said} ranks"
     )]
     WaitForWorld {
         /// The run.

@@ -146,7 +146,7 @@ pub struct Run {
     storage_gaps: Vec<Gap>,
     refused: Refused,
     attempts: Attempts,
-    /// The claim of new processes to go on with another world size.
+    /// The claims of new processes to continue with another world size.
     world_claims: Claims,
 }
 
@@ -263,7 +263,7 @@ impl Run {
         self.hello().map_or(self.id.as_str(), |hello| hello.name.as_str())
     }
 
-    /// Returns the world size, of the newest attempt.
+    /// Returns the world size of the newest attempt.
     #[must_use]
     pub fn world_size(&self) -> u32 {
         self.ranks.world_size() as u32

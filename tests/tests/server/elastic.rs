@@ -1,4 +1,4 @@
-//! An elastic job: it is killed with `kill -9` and goes on with fewer ranks, and then with more.
+//! An elastic job: it is killed with `kill -9` and continues with fewer ranks, and then with more.
 
 use anyhow::ensure;
 use serde_json::{Value, json};
