@@ -157,22 +157,15 @@ fn against(
     episodes.iter().for_each(|episode| is_healthy[episode.clone()].fill(false));
     let faults = apart::faults(episodes, steps, ranks);
     let total: f64 = steps.iter().map(|step| step.period_nanos() as f64).sum();
-    let stalls = match *ranks {
-        [rank] => {
-            let is_healthy = &is_healthy;
-            let watched = Watched { rank, steps, savings: &savings, claims, is_healthy, usual_step };
-            watched.stalls(setting.notable_share * total, MIN_FREQUENCY_Z)
-        }
-        _ => Vec::new(),
-    };
+    let watched = Watched { ranks, steps, savings: &savings, claims, is_healthy: &is_healthy, usual_step };
+    let stalls = watched.stalls(setting.notable_share * total, MIN_FREQUENCY_Z);
     let is_last = |at: usize| claims[at].as_ref().is_some_and(|claim| claim.against(ranks) > 0.0);
     let is_last: Vec<bool> = (0..steps.len()).map(is_last).collect();
     let suspicion = Suspicion { ranks, savings, is_last, is_healthy };
-    let stalls = (!stalls.is_empty()).then(|| {
-        suspicion.accuse(&stalls, steps, setting).map(|finding| stalled(finding, total, steps[0].ranks.len()))
-    });
+    let stalls = suspicion.gather(&stalls, steps).and_then(|fault| suspicion.accuse(&fault, steps, setting));
+    let stalls = stalls.map(|finding| stalled(finding, total, steps[0].ranks.len()));
     let faults = faults.iter().filter_map(|fault| suspicion.charge(fault, steps, setting));
-    faults.chain(stalls.flatten()).collect()
+    faults.chain(stalls).collect()
 }
 
 /// Makes a finding one of stalls on one of `ranks` ranks. Most steps have none, so a day of them costs the share of the day that they
@@ -199,6 +192,16 @@ struct Suspicion<'a> {
     is_healthy: Vec<bool>,
 }
 
+/// The steps of one fault.
+struct Fault<'a> {
+    /// Its episodes, as ranges of indices into the observed steps.
+    episodes: &'a [Range<usize>],
+    /// The indices of its steps.
+    at: Vec<usize>,
+    steps: Vec<&'a StepAnalysis>,
+    cost: Cost,
+}
+
 impl Suspicion<'_> {
     /// Returns the verdict on one fault, whose episodes are ranges of indices into `steps`. Returns `None` if chance
     /// explains the fault, or if it is too small to report.
@@ -208,36 +211,34 @@ impl Suspicion<'_> {
         steps: &[&StepAnalysis],
         setting: &Setting<'_>,
     ) -> Option<Finding> {
-        let bad: Vec<usize> = episodes.iter().cloned().flatten().collect();
-        let bad_steps: Vec<&StepAnalysis> = bad.iter().map(|&at| steps[at]).collect();
-        let cost = Cost::new(&bad_steps, bad.iter().map(|&at| self.savings[at]))?;
-        let chosen = self.chosen(&bad);
-        let is_obvious = chosen.is_obvious(cost, &self.savings);
+        let fault = self.gather(episodes, steps)?;
+        let chosen = self.chosen(&fault.at);
+        let is_obvious = chosen.is_obvious(fault.cost, &self.savings);
         let is_beyond_chance = chosen.is_beyond_chance(steps[0].ranks.len());
-        if !(is_obvious || is_beyond_chance && is_worth_reporting(steps, &bad_steps, cost)) {
+        if !(is_obvious || is_beyond_chance && is_worth_reporting(steps, &fault.steps, fault.cost)) {
             return None;
         }
-        self.accuse(episodes, steps, setting)
+        self.accuse(&fault, steps, setting)
+    }
+
+    /// Returns the steps of a fault and what it costs; `None` without steps.
+    fn gather<'s>(&self, episodes: &'s [Range<usize>], steps: &[&'s StepAnalysis]) -> Option<Fault<'s>> {
+        let at: Vec<usize> = episodes.iter().cloned().flatten().collect();
+        let steps: Vec<&StepAnalysis> = at.iter().map(|&at| steps[at]).collect();
+        let cost = Cost::new(&steps, at.iter().map(|&at| self.savings[at]))?;
+        Some(Fault { episodes, at, steps, cost })
     }
 
     /// Returns the verdict on one fault that chance does not explain.
-    fn accuse(
-        &self,
-        episodes: &[Range<usize>],
-        steps: &[&StepAnalysis],
-        setting: &Setting<'_>,
-    ) -> Option<Finding> {
-        let ranks = self.ranks;
-        let bad: Vec<usize> = episodes.iter().cloned().flatten().collect();
-        let bad_steps: Vec<&StepAnalysis> = bad.iter().map(|&at| steps[at]).collect();
-        let cost = Cost::new(&bad_steps, bad.iter().map(|&at| self.savings[at]))?;
+    fn accuse(&self, fault: &Fault<'_>, steps: &[&StepAnalysis], setting: &Setting<'_>) -> Option<Finding> {
+        let (ranks, &Fault { episodes, cost, .. }) = (self.ranks, fault);
+        let (bad, bad_steps) = (&fault.at, fault.steps.as_slice());
         let last_in = bad.iter().filter(|&&at| self.is_last[at]).count();
         let persistence = course::persistence(episodes, steps.len());
         let state = course::state(episodes, steps.len());
-        let mut excess = Excess::new(&bad_steps, ranks)?;
+        let mut excess = Excess::new(bad_steps, ranks)?;
         excess.is_processors = processor::explains(&excess, persistence, cost, setting);
         let onset = course::onset(steps, ranks, episodes);
-        let bad_steps = bad_steps.as_slice();
         let case = Case { ranks, steps, bad: bad_steps, last_in, excess, episodes, onset };
         let verdict = Verdict {
             culprit: Some(culprit(ranks)),
@@ -248,7 +249,7 @@ impl Suspicion<'_> {
             affected_steps: bad.len() as u64,
             device_hours_per_day: hours_per_day(cost.share, state, steps[0].ranks.len()),
             confidence: confidence(&case),
-            example_step: example_step(bad_steps, &bad, &self.savings, setting),
+            example_step: example_step(bad_steps, bad, &self.savings, setting),
             persistence: Some(persistence),
             steps: case.range(),
             onset,

@@ -518,7 +518,7 @@ impl Metrics {
         for verdict in report.iter().flat_map(|report| &report.verdicts).filter(is_there) {
             for rank in verdict.culprit.iter().flat_map(Culprit::ranks) {
                 let labels = [id, &rank.to_string(), verdict.cause.name()];
-                self.straggler_cost.with_label_values(&labels).set(verdict.share_of_day(ranks));
+                self.straggler_cost.with_label_values(&labels).set(verdict.share_of_time(ranks));
             }
         }
     }

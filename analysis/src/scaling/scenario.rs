@@ -50,22 +50,7 @@ pub fn predict(
     check(&scenario)?;
     let model = Model::from_report(own, steps).map_err(NotPredicted::Missing)?;
     let ranks = scenario.ranks.unwrap_or(own.ranks);
-    let step = |fit: &Fit, latency, unevenness| fit.changed_step(&scenario, latency, unevenness);
-    let value = step(model.fit(), Latency::Ring, Unevenness::Grows).ok_or(NotPredicted::OneBucket)?;
-    let alone = model.fit().profile.alone();
-    // The step of one rank does not use the communication model.
-    let off = if ranks == 1 { 1.0 } else { 1.0 + model.band_error() + cap_error(model.fit(), &scenario) };
-    let (low, high) = model.band(
-        |fit| step(fit, Latency::Tree, Unevenness::Stays).unwrap_or(value),
-        |fit| step(fit, Latency::Ring, Unevenness::GrowsMost).unwrap_or(value),
-    );
-    // A fit to few bucket sizes says little about the latency. Without latency, many small buckets cost as much as a few large ones.
-    let proportional =
-        scenario.cap_mib.and_then(|_| step(&model.fit().proportional(), Latency::Ring, Unevenness::Grows));
-    let (low, high) = (low.min(proportional.unwrap_or(low)), high.max(proportional.unwrap_or(high)));
-    let margin = OF_CHANGE * changed_transfers(model.fit(), &scenario, value);
-    let low = (low.min(value) / off - margin).max(alone.min(value));
-    let step_nanos = Predicted { value, low, high: high.max(value) * off + margin };
+    let step_nanos = step(&model, &scenario).ok_or(NotPredicted::OneBucket)?;
     let batch = own.batch.value().map(|batch| batch * f64::from(ranks));
     let now_nanos = model.fit().step(own.ranks, Latency::Ring, Unevenness::Grows);
     Ok(ScenarioPrediction {
@@ -74,10 +59,36 @@ pub fn predict(
         step_nanos,
         now_nanos,
         throughput: batch.map(|batch| inverse(batch * 1e9, &step_nanos)),
-        efficiency: inverse(alone, &step_nanos),
+        efficiency: inverse(model.fit().profile.alone(), &step_nanos),
         sentence: wording::scenario::sentence(&step_nanos, now_nanos),
         assumptions: wording::scenario::assumptions(&scenario, own.ranks),
     })
+}
+
+/// Returns the step time with its band, in nanoseconds; `None` if a bucket cap cannot be predicted.
+fn step(model: &Model, scenario: &Scenario) -> Option<Predicted> {
+    let fit = model.fit();
+    let value = fit.changed_step(scenario, Latency::Ring, Unevenness::Grows)?;
+    let of =
+        |fit: &Fit, latency, unevenness| fit.changed_step(scenario, latency, unevenness).unwrap_or(value);
+    let (mut low, mut high) = model.band(
+        |fit| of(fit, Latency::Tree, Unevenness::Stays),
+        |fit| of(fit, Latency::Ring, Unevenness::GrowsMost),
+    );
+    if scenario.cap_mib.is_some() {
+        // A fit to few bucket sizes says little about the latency. Without latency, many small buckets cost as much as a few large
+        // ones.
+        let without_latency = of(&fit.proportional(), Latency::Ring, Unevenness::Grows);
+        (low, high) = (low.min(without_latency), high.max(without_latency));
+    }
+    let off = match scenario.ranks {
+        // The step of one rank does not use the communication model.
+        Some(1) => 1.0,
+        _ => 1.0 + model.band_error() + cap_error(fit, scenario),
+    };
+    let margin = OF_CHANGE * changed_transfers(fit, scenario, value);
+    let low = (low.min(value) / off - margin).max(fit.profile.alone().min(value));
+    Some(Predicted { value, low, high: high.max(value) * off + margin })
 }
 
 /// Returns `work` / step time, with the band of the step time.

@@ -16,45 +16,46 @@ const MIN_STALLS: usize = 5;
 /// The length of a long stall, in usual steps. One that costs enough is named by itself: whose it was is no question of chance.
 const LONG: f64 = 10.0;
 
-/// The savings from fixing one rank, in nanoseconds, and what they are compared with.
+/// The savings from fixing the suspected ranks, in nanoseconds, and what they are compared with.
 pub(super) struct Watched<'a> {
-    pub(super) rank: usize,
+    pub(super) ranks: &'a [usize],
     pub(super) steps: &'a [&'a StepAnalysis],
     pub(super) savings: &'a [f64],
     pub(super) claims: &'a [Option<Claim>],
-    /// Whether the step is outside every episode of the rank.
+    /// Whether the step is outside every episode of these ranks.
     pub(super) is_healthy: &'a [bool],
     pub(super) usual_step: f64,
 }
 
 impl Watched<'_> {
-    /// Returns the stalls of the rank as ranges of indices if they cost at least `least` nanoseconds together. Either the rank
+    /// Returns the stalls of a single suspected rank as ranges of indices if they cost at least `least` nanoseconds together. Either the rank
     /// stalls so much more often than the others that chance does not explain it, with a z score of at least `beyond_chance`, or
     /// only its long stalls are returned.
     pub(super) fn stalls(&self, least: f64, beyond_chance: f64) -> Vec<Range<usize>> {
-        let (own, others) = (self.own(STALL_SHARE), self.of_others());
+        let &[rank] = self.ranks else { return Vec::new() };
+        let (own, others) = (self.own(rank, STALL_SHARE), self.of_others(rank));
         let ranks = self.steps.first().map_or(1, |step| step.ranks.len());
         let z = excess_frequency_z(own.len(), own.len() + others, ranks);
         if own.len() >= MIN_STALLS && z >= beyond_chance && self.cost(&own) >= least {
             return own;
         }
-        let long = self.own(LONG);
+        let long = self.own(rank, LONG);
         if !long.is_empty() && self.cost(&long) >= least { long } else { Vec::new() }
     }
 
     /// Returns the stalls of the rank that are at least as long as a number of usual steps.
-    fn own(&self, length: f64) -> Vec<Range<usize>> {
-        let is_own = |at: usize| self.claims[at].as_ref().is_some_and(|claim| claim.ranks == [self.rank]);
-        let is_stall = |at: usize| self.is_stall(at, self.savings[at], self.rank, length);
+    fn own(&self, rank: usize, length: f64) -> Vec<Range<usize>> {
+        let is_own = |at: usize| self.claims[at].as_ref().is_some_and(|claim| claim.ranks == [rank]);
+        let is_stall = |at: usize| self.is_stall(at, self.savings[at], rank, length);
         runs(self.savings.len(), |at| is_own(at) && is_stall(at))
     }
 
     /// Returns the number of stalls of other single ranks.
-    fn of_others(&self) -> usize {
+    fn of_others(&self, suspect: usize) -> usize {
         let is_stall = |at: usize| {
             let claim = self.claims[at].as_ref();
             claim.is_some_and(|claim| match claim.ranks[..] {
-                [rank] => rank != self.rank && self.is_stall(at, claim.nanos, rank, STALL_SHARE),
+                [rank] => rank != suspect && self.is_stall(at, claim.nanos, rank, STALL_SHARE),
                 _ => false,
             })
         };

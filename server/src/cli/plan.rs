@@ -10,8 +10,6 @@ use clap::Args;
 
 use self::memory::{MemoryArguments, RankModel};
 use super::{DataArgument, print, runs};
-use crate::clock::ServerClock;
-use crate::store::directory::Layout;
 
 /// The arguments of `paceline plan`.
 #[derive(Debug, Args)]
@@ -229,9 +227,7 @@ fn source(arguments: &PlanArguments) -> anyhow::Result<Source> {
         let assumed = |ranks| Expected { efficiency: usual_efficiency(ranks), range: None };
         return Ok(Source { efficiency: Box::new(assumed), phrase, mfu: None });
     };
-    let run = runs::find(&Layout::new(arguments.data.path()), name)?;
-    let report = run.report(usize::MAX, ServerClock::start().now());
-    let steps = run.newest_steps(usize::MAX);
+    let (report, steps) = runs::with_steps(&arguments.data, name)?;
     let steps: Vec<&StepAnalysis> = steps.iter().map(AsRef::as_ref).collect();
     let model = Model::from_report(&report, &steps)
         .map_err(|reason| anyhow::anyhow!("run {} has no scaling model: {reason}", report.run))?;

@@ -1,10 +1,13 @@
 //! `paceline runs`, and the search for a run by name.
 
+use std::sync::Arc;
+
+use analysis::step::StepAnalysis;
 use anyhow::{Context as _, bail};
 use wire::ids::RunId;
-use wire::views::{GapKind, RunSummary};
+use wire::views::{GapKind, Report, RunSummary};
 
-use super::{RunsArguments, complain, print};
+use super::{DataArgument, RunsArguments, complain, print};
 use crate::clock::ServerClock;
 use crate::export::text;
 use crate::state::replay::{self, Replayed};
@@ -38,6 +41,15 @@ pub(super) fn runs(arguments: &RunsArguments) -> anyhow::Result<()> {
         ));
     }
     print(&format!("{}{damaged}{unreadable}", text::runs(&runs)))
+}
+
+/// Reads a run from disk like [`find`], and returns its report over all steps, with the steps.
+pub(super) fn with_steps(
+    data: &DataArgument,
+    name: &str,
+) -> anyhow::Result<(Report, Vec<Arc<StepAnalysis>>)> {
+    let run = find(&Layout::new(data.path()), name)?;
+    Ok((run.report(usize::MAX, ServerClock::start().now()), run.newest_steps(usize::MAX)))
 }
 
 /// Reads a run from disk by its id, or the newest run for `latest`.

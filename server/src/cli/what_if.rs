@@ -6,8 +6,6 @@ use clap::Args;
 use wire::views::scaling::{Predicted, Scenario, ScenarioPrediction};
 
 use super::{DataArgument, print, runs};
-use crate::clock::ServerClock;
-use crate::store::directory::Layout;
 
 /// The arguments of `paceline what-if`.
 #[derive(Debug, Args)]
@@ -48,9 +46,7 @@ pub(super) struct WhatIfArguments {
 pub(super) fn run(arguments: &WhatIfArguments) -> anyhow::Result<()> {
     let WhatIfArguments { ranks, bandwidth, link, latency, compression, bucket_cap, .. } = *arguments;
     let scenario = Scenario { ranks, bandwidth, link, latency, compression, cap_mib: bucket_cap };
-    let run = runs::find(&Layout::new(arguments.data.path()), &arguments.run)?;
-    let report = run.report(usize::MAX, ServerClock::start().now());
-    let steps = run.newest_steps(usize::MAX);
+    let (report, steps) = runs::with_steps(&arguments.data, &arguments.run)?;
     let steps: Vec<&StepAnalysis> = steps.iter().map(AsRef::as_ref).collect();
     let predicted = scaling::predict(&report, &steps, scenario)
         .map_err(|reason| anyhow::anyhow!("no prediction from run {}: {reason}", report.run))?;

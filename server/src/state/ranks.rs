@@ -1,5 +1,6 @@
 //! The ranks of a run. A rank takes memory only after its first batch, because the world size is only a claim of the
-//! sender. A rank that a smaller world no longer has keeps its state, but only [`Ranks::first`] and [`Ranks::get`] return it.
+//! sender. A rank that a smaller world no longer has keeps its state, but only [`Ranks::ever`], [`Ranks::first`] and [`Ranks::get`]
+//! return it.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +28,7 @@ impl<T: Default> Ranks<T> {
         self.world_size = world_size as usize;
     }
 
-    /// Returns the number of ranks that the world has, or had if it was larger.
+    /// Returns the number of ranks that the world has, or had if a rank beyond it has sent a batch.
     #[must_use]
     pub fn largest(&self) -> usize {
         self.spoken.last_key_value().map_or(0, |(rank, _)| rank + 1).max(self.world_size)
@@ -70,6 +71,11 @@ impl<T: Default> Ranks<T> {
     pub fn first(&self, count: usize) -> impl Iterator<Item = Option<&T>> {
         let mut spoken = self.spoken.iter().peekable();
         (0..count).map(move |rank| spoken.next_if(|(known, _)| **known == rank).map(|(_, state)| state))
+    }
+
+    /// Returns all ranks that the run ever had, in order, with `None` for each rank that has sent nothing.
+    pub fn ever(&self) -> impl Iterator<Item = Option<&T>> {
+        self.first(self.largest())
     }
 
     /// Returns true if every rank of the world has sent a batch and `test` holds for each.

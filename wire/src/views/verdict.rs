@@ -214,7 +214,7 @@ impl Verdict {
 
     /// Returns the share of the time that the fault costs on `ranks` ranks, 0 to 1; 0 once the fault is resolved.
     #[must_use]
-    pub fn share_of_day(&self, ranks: u32) -> f64 {
+    pub fn share_of_time(&self, ranks: u32) -> f64 {
         self.device_hours_per_day.map_or(0.0, |hours| hours / (24.0 * f64::from(ranks.max(1))))
     }
 

@@ -23,8 +23,7 @@ impl Run {
             return clock;
         }
         let name = state.and_then(|state| state.hello.as_ref()).map_or("", |hello| hello.clock.as_str());
-        let used: Vec<Option<u32>> =
-            self.ranks.first(self.ranks.largest()).map(|rank| rank.and_then(|rank| rank.clock)).collect();
+        let used: Vec<Option<u32>> = self.ranks.ever().map(|rank| rank.and_then(|rank| rank.clock)).collect();
         let clock = self.clocks.number(name, used.into_iter());
         self.ranks.speaking(rank.0 as usize).clock = Some(clock);
         clock
@@ -37,6 +36,6 @@ impl Run {
             let device_nanos = rank.devices.clock_bound_nanos();
             Some(ClockFit { device_nanos, ..self.clocks.fit(rank.clock?)? })
         };
-        self.ranks.first(self.ranks.largest()).map(fit).collect()
+        self.ranks.ever().map(fit).collect()
     }
 }

@@ -156,8 +156,7 @@ impl Run {
     /// Returns what the run used its wall time for.
     pub(super) fn goodput(&self, now: ServerNanos) -> Result<Goodput, Missing> {
         let has_begun = self.ranks.iter().all(|(_, rank)| rank.lifeline.has_steps());
-        let lifelines: Vec<_> =
-            self.ranks.first(self.ranks.largest()).map(|rank| Some(&rank?.lifeline)).collect();
+        let lifelines: Vec<_> = self.ranks.ever().map(|rank| Some(&rank?.lifeline)).collect();
         let state = match (self.is_over(now), self.hang.is_some() || !has_begun) {
             (true, _) => Now::Over,
             (false, true) => Now::Waiting(now),

@@ -59,6 +59,6 @@ impl Run {
     pub fn usage(&self, usage: Usage) -> Vec<MeasureHistory> {
         let empty = RankUsage::default();
         let of_rank = |state: Option<&RankState>| state.map_or(&empty, |state| &state.usage).history(usage);
-        self.ranks.first(self.ranks.largest()).map(of_rank).collect()
+        self.ranks.ever().map(of_rank).collect()
     }
 }
