@@ -1,0 +1,1 @@
+//! The traces of several ranks as one job.

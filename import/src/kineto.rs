@@ -1,0 +1,18 @@
+//! Traces by PyTorch's profiler (Kineto): JSON in Chrome's format, one file per rank.
+//!
+//! Releases of PyTorch differ in what they write; `docs/import.md` has the list. Here it matters that
+//!
+//! - times are in microseconds, as whole numbers, as decimals, or as decimals from `baseTimeNanoseconds` on;
+//! - what ran on the device has `args.stream`, and shares `args.correlation` with the call that launched it;
+//! - only some collectives say what they carry and in which group, and only since 2024.
+
+mod event;
+pub mod figures;
+mod steps;
+mod trace;
+mod work;
+
+pub use event::Group;
+pub use steps::{DeviceStep, device_steps};
+pub use trace::{Launch, Marked, Trace, Unreadable, read};
+pub use work::{Carried, Kind, Work};

@@ -1,0 +1,240 @@
+//! The trace of one rank.
+
+use std::collections::HashMap;
+use std::io::{self, Read};
+
+use serde::Deserialize;
+
+use super::event::{Arguments, Group, Written};
+use super::work::{Carried, Kind, Work};
+use crate::pieces::{End, NotATrace, Piece, Pieces, plain};
+use crate::remarks::Remarks;
+
+/// The largest number of kernels, copies and launches that are kept of one trace. Together with the names, they take
+/// about 64 bytes each, so a trace takes at most 1 GiB.
+const MAX_EVENTS: usize = 16_000_000;
+/// The largest number of different kernel names that are kept. Others count as one.
+const MAX_NAMES: usize = 65_536;
+/// The longest kernel name that is kept, in bytes.
+const MAX_NAME_BYTES: usize = 512;
+/// The name of the names beyond [`MAX_NAMES`].
+const OTHER_NAME: &str = "(other kernels)";
+/// The beginning of the name of the range that the profiler writes around a step.
+const STEP: &str = "ProfilerStep#";
+
+/// A call that launches work on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// When the call began, in nanoseconds on the trace's clock.
+    pub at: i64,
+    /// The number that it shares with the work.
+    pub correlation: u64,
+}
+
+/// A step that the job told the profiler of, on the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Marked {
+    /// Its number.
+    pub number: u64,
+    /// When it began, in nanoseconds on the trace's clock.
+    pub begin: i64,
+    /// When it ended.
+    pub end: i64,
+}
+
+/// What a trace holds of a rank.
+#[derive(Clone, Debug, Default)]
+pub struct Trace {
+    /// The rank, if the trace says it.
+    pub rank: Option<u32>,
+    /// The number of ranks of the job, if the trace says it.
+    pub world_size: Option<u32>,
+    /// The device that most of the work ran on.
+    pub device: Option<String>,
+    /// The release of NCCL.
+    pub nccl: Option<String>,
+    /// The Unix time at which the clock of the events is zero, in nanoseconds.
+    pub base_nanos: i64,
+    /// The work of the device, in order of its begin.
+    pub work: Vec<Work>,
+    /// The launches, in the order of the file.
+    pub launches: Vec<Launch>,
+    /// The marked steps, in order of time.
+    pub steps: Vec<Marked>,
+    /// The names of kernels.
+    pub names: Vec<String>,
+    /// What collectives carry.
+    pub carried: Vec<Carried>,
+    /// The groups of collectives.
+    pub groups: Vec<Group>,
+    /// The number of events in the file.
+    pub events: u64,
+    /// What is damaged, missing, or left out.
+    pub remarks: Remarks,
+}
+
+/// The reason why a file is not read.
+#[derive(Debug, thiserror::Error)]
+pub enum Unreadable {
+    /// The file cannot be read.
+    #[error("it cannot be read: {0}")]
+    Io(#[from] io::Error),
+    /// It is not a trace.
+    #[error(transparent)]
+    NotATrace(#[from] NotATrace),
+    /// It has no events.
+    #[error("it has no list of events (traceEvents), so it is not a trace of PyTorch's profiler")]
+    NoEvents,
+    /// It has too many events.
+    #[error("it has more than {MAX_EVENTS} kernels and launches: trace fewer steps")]
+    TooManyEvents,
+}
+
+/// The field `distributedInfo`.
+#[derive(Deserialize)]
+struct DistributedInfo {
+    rank: Option<u32>,
+    world_size: Option<u32>,
+    nccl_version: Option<String>,
+}
+
+/// An element of the field `deviceProperties`.
+#[derive(Deserialize)]
+struct DeviceProperties {
+    #[serde(default)]
+    name: String,
+}
+
+/// Reads a trace, which may be compressed.
+///
+/// # Errors
+/// Returns an error if nothing of the file can be read. A file that is damaged gives what it holds, with remarks.
+pub fn read(file: impl Read) -> Result<Trace, Unreadable> {
+    let mut reading = Reading::default();
+    let mut pieces = Pieces::new(plain(file)?);
+    while let Some(piece) = pieces.next()? {
+        match piece {
+            Piece::Event(event) => reading.event(event)?,
+            Piece::Field(key, value) => reading.field(key, value),
+        }
+    }
+    let Reading { mut trace, .. } = reading;
+    if trace.events == 0 {
+        return Err(Unreadable::NoEvents);
+    }
+    if let End::Early { at, error } = pieces.end() {
+        let why = error.map(|error| format!(" ({error})")).unwrap_or_default();
+        trace
+            .remarks
+            .add(format!("the file ends early, at byte {at} of its text{why}: what follows is missing"));
+    }
+    trace.work.sort_by_key(|work| (work.begin, work.end));
+    trace.steps.sort_by_key(|step| (step.begin, step.end));
+    trace.steps.dedup_by_key(|step| step.number);
+    Ok(trace)
+}
+
+#[derive(Default)]
+struct Reading {
+    trace: Trace,
+    names: HashMap<String, u32>,
+    groups: HashMap<Group, u32>,
+}
+
+impl Reading {
+    fn field(&mut self, key: &[u8], value: &[u8]) {
+        let trace = &mut self.trace;
+        match key {
+            b"baseTimeNanoseconds" => {
+                trace.base_nanos = serde_json::from_slice(value).unwrap_or_default();
+            }
+            b"distributedInfo" => {
+                if let Ok(info) = serde_json::from_slice::<DistributedInfo>(value) {
+                    (trace.rank, trace.world_size, trace.nccl) =
+                        (info.rank, info.world_size, info.nccl_version);
+                }
+            }
+            b"deviceProperties" => {
+                let devices = serde_json::from_slice::<Vec<DeviceProperties>>(value).unwrap_or_default();
+                trace.device = devices.into_iter().next().map(|device| device.name);
+            }
+            _ => {}
+        }
+    }
+
+    fn event(&mut self, text: &[u8]) -> Result<(), Unreadable> {
+        self.trace.events += 1;
+        let Ok(event) = serde_json::from_slice::<Written<'_>>(text) else {
+            self.trace.remarks.add("an event is damaged, and left out");
+            return Ok(());
+        };
+        if event.ph != "X" {
+            return Ok(());
+        }
+        match &*event.cat {
+            "kernel" | "gpu_memcpy" | "gpu_memset" | "Kernel" | "Memcpy" | "Memset" => self.work(&event),
+            "cuda_runtime" | "cuda_driver" | "Runtime" => self.launch(&event),
+            "user_annotation" | "cpu_op" | "Operator" if event.name.starts_with(STEP) => self.step(&event),
+            _ => {}
+        }
+        let kept = self.trace.work.len() + self.trace.launches.len();
+        if kept > MAX_EVENTS { Err(Unreadable::TooManyEvents) } else { Ok(()) }
+    }
+
+    fn work(&mut self, event: &Written<'_>) {
+        let Some((begin, end)) = event.times() else {
+            self.trace.remarks.add("a kernel or copy has no usable time, and is left out");
+            return;
+        };
+        let args = Arguments::read(event.args);
+        let Some(stream) = args.stream() else { return };
+        let kind = Kind::of(&event.name);
+        let carried = kind.is_collective().then(|| self.carried(&args));
+        let name = self.name(&event.name);
+        let correlation = args.correlation();
+        self.trace.work.push(Work { kind, begin, end, stream, correlation, name, carried });
+    }
+
+    fn carried(&mut self, args: &Arguments<'_>) -> u32 {
+        let group = args.group().map(|group| {
+            let next = self.trace.groups.len() as u32;
+            *self.groups.entry(group).or_insert_with_key(|group| {
+                self.trace.groups.push(group.clone());
+                next
+            })
+        });
+        self.trace.carried.push(Carried {
+            bytes: args.bytes(),
+            group,
+            seq: args.seq(),
+            function: args.function(),
+        });
+        self.trace.carried.len() as u32 - 1
+    }
+
+    fn name(&mut self, name: &str) -> u32 {
+        if let Some(&number) = self.names.get(name) {
+            return number;
+        }
+        let known = if self.names.len() < MAX_NAMES { name } else { OTHER_NAME };
+        let next = self.trace.names.len() as u32;
+        *self.names.entry(known.to_owned()).or_insert_with(|| {
+            self.trace.names.push(known[..known.floor_char_boundary(MAX_NAME_BYTES)].to_owned());
+            next
+        })
+    }
+
+    fn launch(&mut self, event: &Written<'_>) {
+        let correlation = Arguments::read(event.args).correlation();
+        if let Some((at, _)) = event.times().filter(|_| correlation != 0) {
+            self.trace.launches.push(Launch { at, correlation });
+        }
+    }
+
+    fn step(&mut self, event: &Written<'_>) {
+        let number = event.name[STEP.len()..].trim().parse();
+        if let (Ok(number), Some((begin, end))) = (number, event.times()) {
+            self.trace.steps.push(Marked { number, begin, end });
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! What a device ran.
+
+use timing::activity::is_collective;
+use wire::event::Function;
+
+/// What some work on a device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A kernel that is not a collective.
+    Compute,
+    /// A collective of NCCL or RCCL.
+    Collective(Function),
+    /// A copy from the host to the device.
+    CopyToDevice,
+    /// Any other copy, or a fill.
+    Memory,
+    /// A wait of a stream or of the context: no work.
+    Wait,
+}
+
+impl Kind {
+    /// Returns the kind of work with this name.
+    #[must_use]
+    pub fn of(name: &str) -> Self {
+        if name.starts_with("Memcpy HtoD") {
+            Self::CopyToDevice
+        } else if ["Memcpy", "Memset", "dma"].iter().any(|prefix| name.starts_with(prefix)) {
+            Self::Memory
+        } else if is_collective(name) {
+            Self::Collective(function(name))
+        } else if name.ends_with("Sync") || name.contains("Sync ") {
+            Self::Wait
+        } else {
+            Self::Compute
+        }
+    }
+
+    /// Returns true for copies and fills.
+    #[must_use]
+    pub fn is_memory(self) -> bool {
+        matches!(self, Self::CopyToDevice | Self::Memory)
+    }
+
+    /// Returns true for a collective.
+    #[must_use]
+    pub fn is_collective(self) -> bool {
+        matches!(self, Self::Collective(_))
+    }
+}
+
+/// Returns the function of a collective's kernel, by its name. RCCL has one kernel for all of them.
+fn function(kernel: &str) -> Function {
+    const NAMES: [(&str, Function); 7] = [
+        ("AllReduce", Function::AllReduce),
+        ("AllGather", Function::AllGather),
+        ("ReduceScatter", Function::ReduceScatter),
+        ("Broadcast", Function::Broadcast),
+        ("SendRecv", Function::SendReceive),
+        ("AllToAll", Function::AllToAll),
+        ("Reduce", Function::Reduce),
+    ];
+    NAMES.iter().find(|(name, _)| kernel.contains(name)).map_or(Function::Other, |&(_, function)| function)
+}
+
+/// What a collective carries, as far as the trace says it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Carried {
+    /// What this rank passes to it, in bytes.
+    pub bytes: Option<u64>,
+    /// The group, as an index of [`super::Trace::groups`].
+    pub group: Option<u32>,
+    /// Its number among the collectives of the group, as PyTorch counts them.
+    pub seq: Option<u64>,
+    /// The function that the job called. A kernel alone does not tell an all-to-all from messages.
+    pub function: Option<Function>,
+}
+
+/// A kernel, copy or fill. Times are in nanoseconds on the trace's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// What it is.
+    pub kind: Kind,
+    /// When it began.
+    pub begin: i64,
+    /// When it ended.
+    pub end: i64,
+    /// The device's stream.
+    pub stream: i64,
+    /// The number that it shares with its launch; 0 if there is none.
+    pub correlation: u64,
+    /// Its name, as an index of [`super::Trace::names`].
+    pub name: u32,
+    /// What it carries, as an index of [`super::Trace::carried`], if it is a collective.
+    pub carried: Option<u32>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_told_apart_by_its_name() {
+        let kernel = |function| Kind::Collective(function);
+        for (name, kind) in [
+            ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*)", kernel(Function::SendReceive)),
+            ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)", kernel(Function::AllReduce)),
+            ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL", kernel(Function::ReduceScatter)),
+            ("ncclDevKernel_Reduce_Sum_f32_RING_LL", kernel(Function::Reduce)),
+            ("ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)", kernel(Function::Other)),
+            ("Memcpy HtoD (Pinned -> Device)", Kind::CopyToDevice),
+            ("Memcpy DtoD (Device -> Device)", Kind::Memory),
+            ("Memset (Device)", Kind::Memory),
+            ("Event Sync", Kind::Wait),
+            ("ampere_sgemm_128x64_nn", Kind::Compute),
+        ] {
+            assert_eq!(Kind::of(name), kind, "{name}");
+        }
+    }
+}

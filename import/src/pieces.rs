@@ -1,0 +1,388 @@
+//! Splits a JSON text into its pieces, without holding it in memory: the events of a trace one by one, and the fields
+//! beside them.
+//!
+//! A trace is an object with a list `traceEvents`, or that list alone. Each piece is checked only when it is parsed, so a
+//! damaged event costs that event, and a text that ends early costs what is missing.
+
+use std::io::{self, BufRead, BufReader, Read};
+
+use flate2::bufread::MultiGzDecoder;
+use memchr::memchr2;
+
+/// The number of bytes that are read at a time.
+const BLOCK: usize = 1 << 20;
+/// The longest piece, in bytes. Process groups of a large job take some megabytes.
+const MAX_PIECE: usize = 64 << 20;
+/// The first bytes of a gzip file.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// A piece of a trace.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Piece<'a> {
+    /// An element of the list of events.
+    Event(&'a [u8]),
+    /// A field beside the list of events: its key, without quotes, and its value.
+    Field(&'a [u8], &'a [u8]),
+}
+
+/// How the text ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// After its last bracket.
+    Whole,
+    /// Before that, at this byte of the uncompressed text.
+    Early {
+        /// The number of bytes.
+        at: u64,
+        /// The error of the file or of its compression, if that ended it.
+        error: Option<String>,
+    },
+}
+
+/// The reason why a text is not a trace.
+#[derive(Debug, thiserror::Error)]
+pub enum NotATrace {
+    /// The text begins with neither an object nor a list.
+    #[error("it does not begin with {{ or [, so it is not JSON as profilers write it")]
+    NotJson,
+    /// The text is empty.
+    #[error("it is empty")]
+    Empty,
+    /// There is something other than a field or an event.
+    #[error("byte {at} of the uncompressed text should begin or end a field or an event, and does not")]
+    Syntax {
+        /// The number of the byte.
+        at: u64,
+    },
+    /// A piece is too long.
+    #[error("the piece at byte {at} is longer than {} MiB", MAX_PIECE >> 20)]
+    TooLong {
+        /// The number of the first byte.
+        at: u64,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Start,
+    Fields,
+    /// In the list of events, which lies in an object if `in_object`.
+    Events {
+        in_object: bool,
+    },
+    Over,
+}
+
+/// The pieces of a text.
+pub struct Pieces<R> {
+    read: R,
+    buffer: Vec<u8>,
+    /// The part of the buffer that is not consumed.
+    from: usize,
+    to: usize,
+    /// The number of bytes before the buffer.
+    before: u64,
+    place: Place,
+    /// Whether nothing is left to read, and the error that ended reading.
+    ended: bool,
+    error: Option<String>,
+}
+
+/// Returns a reader of the plain text of `file`, which may be compressed by gzip, whatever its name is.
+///
+/// # Errors
+/// Returns an error if the first bytes cannot be read.
+pub fn plain<'a>(file: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
+    let mut file = BufReader::with_capacity(BLOCK, file);
+    let is_compressed = file.fill_buf()?.starts_with(&GZIP);
+    Ok(if is_compressed { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) })
+}
+
+impl<R: Read> Pieces<R> {
+    /// Splits the plain text that `read` returns.
+    #[must_use]
+    pub fn new(read: R) -> Self {
+        Self {
+            read,
+            buffer: vec![0; 2 * BLOCK],
+            from: 0,
+            to: 0,
+            before: 0,
+            place: Place::Start,
+            ended: false,
+            error: None,
+        }
+    }
+
+    /// Returns the next piece; `None` at the end of the text ([`Self::end`] says which end).
+    ///
+    /// # Errors
+    /// Returns an error if the text is not a trace.
+    pub fn next(&mut self) -> Result<Option<Piece<'_>>, NotATrace> {
+        loop {
+            self.skip(|byte| byte.is_ascii_whitespace() || byte == b',');
+            let Some(byte) = self.peek() else {
+                return if self.place == Place::Start { Err(NotATrace::Empty) } else { Ok(None) };
+            };
+            match (self.place, byte) {
+                (Place::Start, b'{') => self.enter(Place::Fields),
+                (Place::Start, b'[') => self.enter(Place::Events { in_object: false }),
+                (Place::Start, _) => return Err(NotATrace::NotJson),
+                (Place::Fields, b'}') | (Place::Events { in_object: false }, b']') => self.enter(Place::Over),
+                (Place::Events { in_object: true }, b']') => self.enter(Place::Fields),
+                (Place::Events { .. }, _) => {
+                    let Some(event) = self.value(self.from)? else { return Ok(None) };
+                    self.from = event.1;
+                    return Ok(Some(Piece::Event(&self.buffer[event.0..event.1])));
+                }
+                (Place::Fields, b'"') => {
+                    let Some((key, value)) = self.field()? else { return Ok(None) };
+                    if let Some(value) = value {
+                        self.from = value.1;
+                        let (key, value) = (&self.buffer[key.0..key.1], &self.buffer[value.0..value.1]);
+                        return Ok(Some(Piece::Field(key, value)));
+                    }
+                }
+                (Place::Over, _) => return Ok(None),
+                (Place::Fields, _) => return Err(NotATrace::Syntax { at: self.at() }),
+            }
+        }
+    }
+
+    /// Returns how the text ended, once [`Self::next`] has returned `None`.
+    #[must_use]
+    pub fn end(&self) -> End {
+        match self.place {
+            Place::Over => End::Whole,
+            _ => End::Early { at: self.before + self.to as u64, error: self.error.clone() },
+        }
+    }
+
+    fn at(&self) -> u64 {
+        self.before + self.from as u64
+    }
+
+    fn enter(&mut self, place: Place) {
+        self.place = place;
+        self.from += 1;
+    }
+
+    /// Returns the ranges of a field's key and of its value in the buffer; no value for the list of events, which it enters.
+    /// `None` if the text ends before.
+    fn field(&mut self) -> Result<Option<((usize, usize), Option<(usize, usize)>)>, NotATrace> {
+        let Some(quoted) = self.value(self.from)? else { return Ok(None) };
+        let key_length = quoted.1 - quoted.0;
+        let mut at = quoted.1;
+        let mut colons = 0;
+        // The value may lie beyond the buffer, which moves its content to its front when it reads on.
+        loop {
+            match self.buffer[at..self.to].first() {
+                Some(b':') if colons == 0 => colons = 1,
+                Some(byte) if byte.is_ascii_whitespace() => {}
+                Some(_) if colons == 1 => break,
+                Some(_) => return Err(NotATrace::Syntax { at: self.before + at as u64 }),
+                None => {
+                    let moved = at - self.from;
+                    if !self.read_on()? {
+                        return Ok(None);
+                    }
+                    at = self.from + moved;
+                    continue;
+                }
+            }
+            at += 1;
+        }
+        let key = (self.from + 1, self.from + key_length - 1);
+        if self.buffer[at] == b'[' && self.buffer[key.0..key.1] == *b"traceEvents" {
+            self.from = at;
+            self.enter(Place::Events { in_object: true });
+            return Ok(Some((key, None)));
+        }
+        let offset = at - self.from;
+        let Some((_, end)) = self.value(at)? else { return Ok(None) };
+        let key = (self.from + 1, self.from + key_length - 1);
+        Ok(Some((key, Some((self.from + offset, end)))))
+    }
+
+    /// Returns the range of the value at `at`, which is not before the unconsumed part; `None` if the text ends before it
+    /// does.
+    fn value(&mut self, at: usize) -> Result<Option<(usize, usize)>, NotATrace> {
+        let mut at = at;
+        loop {
+            if let Some(length) = value_length(&self.buffer[at..self.to]) {
+                return Ok(Some((at, at + length)));
+            }
+            let offset = at - self.from;
+            if !self.read_on()? {
+                return Ok(None);
+            }
+            at = self.from + offset;
+        }
+    }
+
+    fn peek(&mut self) -> Option<u8> {
+        if self.from == self.to && !self.read_on().ok()? {
+            return None;
+        }
+        Some(self.buffer[self.from])
+    }
+
+    fn skip(&mut self, is_skipped: impl Fn(u8) -> bool) {
+        while self.peek().is_some_and(&is_skipped) {
+            self.from += 1;
+        }
+    }
+
+    /// Reads on behind the unconsumed part, which moves to the front of the buffer. Returns false at the end of the text.
+    fn read_on(&mut self) -> Result<bool, NotATrace> {
+        if self.ended {
+            return Ok(false);
+        }
+        self.buffer.copy_within(self.from..self.to, 0);
+        self.before += self.from as u64;
+        (self.from, self.to) = (0, self.to - self.from);
+        if self.to >= MAX_PIECE {
+            return Err(NotATrace::TooLong { at: self.before });
+        }
+        if self.buffer.len() < self.to + BLOCK {
+            self.buffer.resize(2 * self.buffer.len(), 0);
+        }
+        match self.read.read(&mut self.buffer[self.to..]) {
+            Ok(0) => self.ended = true,
+            Ok(read) => self.to += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // A file that was cut has an end all the same: what lies before it counts.
+            Err(error) => (self.ended, self.error) = (true, Some(error.to_string())),
+        }
+        Ok(!self.ended)
+    }
+}
+
+/// Returns the length of the JSON value that `text` begins with; `None` if the value may go on behind the text.
+fn value_length(text: &[u8]) -> Option<usize> {
+    match text.first()? {
+        b'{' | b'[' => {}
+        b'"' => return string_length(text),
+        _ => {
+            return text
+                .iter()
+                .position(|byte| matches!(byte, b',' | b'}' | b']') || byte.is_ascii_whitespace());
+        }
+    }
+    let (mut depth, mut at) = (0_usize, 0);
+    while let Some(byte) = text.get(at) {
+        match byte {
+            b'"' => at += string_length(&text[at..])? - 1,
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => {
+                depth -= 1;
+                if depth == 0 {
+                    return Some(at + 1);
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    None
+}
+
+/// Returns the length of the string that `text` begins with, both quotes included.
+fn string_length(text: &[u8]) -> Option<usize> {
+    let mut at = 1;
+    loop {
+        at += memchr2(b'"', b'\\', text.get(at..)?)?;
+        match text[at] {
+            b'"' => return Some(at + 1),
+            _ => at += 2,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Returns few bytes at a time, so that every piece crosses the end of what was read.
+    struct Dribble<'a>(&'a [u8]);
+
+    impl Read for Dribble<'_> {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            let most = into.len().min(3);
+            self.0.read(&mut into[..most])
+        }
+    }
+
+    /// Returns the events, the fields and the end of a text, read whole and in small parts.
+    fn split(text: &str) -> (Vec<String>, Vec<(String, String)>, End) {
+        let whole = split_by(Pieces::new(text.as_bytes()));
+        assert_eq!(whole, split_by(Pieces::new(Dribble(text.as_bytes()))));
+        whole
+    }
+
+    fn split_by<R: Read>(mut pieces: Pieces<R>) -> (Vec<String>, Vec<(String, String)>, End) {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        let (mut events, mut fields) = (Vec::new(), Vec::new());
+        while let Some(piece) = pieces.next().unwrap() {
+            match piece {
+                Piece::Event(event) => events.push(text(event)),
+                Piece::Field(key, value) => fields.push((text(key), text(value))),
+            }
+        }
+        (events, fields, pieces.end())
+    }
+
+    #[test]
+    fn events_and_fields_come_in_the_order_of_the_text() {
+        let text =
+            r#" {"a": {"x": [1, "}"]}, "traceEvents": [ {"name": "a\"]"} , {} , 3 ], "b": "\\", "c": 1.5}"#;
+        let (events, fields, end) = split(text);
+        assert_eq!(events, [r#"{"name": "a\"]"}"#, "{}", "3"]);
+        let fields: Vec<_> = fields.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        assert_eq!(fields, [("a", r#"{"x": [1, "}"]}"#), ("b", r#""\\""#), ("c", "1.5")]);
+        assert_eq!(end, End::Whole);
+        assert_eq!(split("[{},{}]").0, ["{}", "{}"]);
+    }
+
+    #[test]
+    fn a_text_that_is_no_trace_is_refused() {
+        let first = |text: &str| Pieces::new(text.as_bytes()).next().map(|_| ()).unwrap_err().to_string();
+        assert!(first("").contains("empty"));
+        assert!(first("12").contains("not JSON"));
+        assert!(first("{3: 4}").contains("byte 1 "));
+        assert!(first("{\"a\" 4}").contains("byte 5 "));
+    }
+
+    #[test]
+    fn compressed_text_is_known_by_its_first_bytes() {
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        io::Write::write_all(&mut packed, b"[{}, {}]").unwrap();
+        let packed = packed.finish().unwrap();
+        assert_eq!(split_by(Pieces::new(plain(&packed[..]).unwrap())).0, ["{}", "{}"]);
+        let (_, _, end) = split_by(Pieces::new(plain(&packed[..packed.len() - 9]).unwrap()));
+        assert!(matches!(end, End::Whole | End::Early { error: Some(_), .. }), "{end:?}");
+    }
+
+    proptest! {
+        /// A text that ends anywhere gives the events that are whole, and says where it ends.
+        #[test]
+        fn a_text_that_ends_early_gives_what_it_holds(names in prop::collection::vec(".{0,6}", 1..6), cut in 1_usize..200) {
+            let events: Vec<String> =
+                names.iter().map(|name| serde_json::json!({"name": name, "args": [name]}).to_string()).collect();
+            let text = format!("{{\"traceEvents\": [{}], \"z\": 0}}", events.join(", "));
+            let mut cut = cut.min(text.len());
+            while !text.is_char_boundary(cut) {
+                cut -= 1;
+            }
+            let (found, _, end) = split(&text[..cut]);
+            let whole = (0..=events.len()).rfind(|&n| {
+                n == 0 || cut >= "{\"traceEvents\": [".len() + events[..n].join(", ").len()
+            }).unwrap();
+            prop_assert_eq!(&found, &events[..whole]);
+            let early = End::Early { at: cut as u64, error: None };
+            prop_assert_eq!(end, if cut == text.len() { End::Whole } else { early });
+        }
+    }
+}
