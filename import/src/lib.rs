@@ -2,7 +2,7 @@
 //!
 //! A file is read as a stream ([`pieces`]), because a trace may be larger than memory. What it holds becomes the trace of
 //! one rank ([`kineto`]). The traces of several ranks become a job ([`job`]): ranks get their numbers, collectives are
-//! matched, and each rank's records become the batches that an agent would have sent.
+//! matched, and what the device ran becomes the records ([`records`]) that an agent would have sent.
 //!
 //! Nothing is guessed without being said: a file that is damaged gives what it holds, and its [`kineto::Trace::remarks`]
 //! say what is missing.
@@ -11,4 +11,7 @@ pub mod job;
 pub mod kineto;
 mod number;
 pub mod pieces;
+pub mod records;
 mod remarks;
+
+pub use remarks::Remarks;

@@ -6,6 +6,7 @@ mod client;
 mod compare;
 mod doctor;
 mod export;
+mod import;
 mod plan;
 mod progress;
 mod report;
@@ -61,6 +62,8 @@ enum Command {
     Report(ReportArguments),
     /// Write steps of a run for other tools: Perfetto, Chrome, HolisticTraceAnalysis, Parquet, CSV
     Export(ExportArguments),
+    /// Read traces that PyTorch's profiler wrote, and show them as a run
+    Import(import::ImportArguments),
     /// Compare two runs figure by figure, with what chance alone explains
     Compare(compare::CompareArguments),
     /// Fail if a run is worse than a baseline, for CI
@@ -322,6 +325,7 @@ pub fn main(arguments: Arguments) -> ExitCode {
         Command::Runs(arguments) => runs::runs(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Report(arguments) => report::report(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Export(arguments) => export::export(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Import(arguments) => import::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Compare(arguments) => compare::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Check(arguments) => check::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments).map(|()| ExitCode::SUCCESS),

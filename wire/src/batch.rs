@@ -17,6 +17,8 @@
 //! | 11 | [`Note::Workload`], which a job sends that states its workload |
 //! | 12 | The age of the process in [`Note::Host`], which every agent sends |
 //! | 13 | [`Note::Resumed`], which a job sends that states the step of its checkpoint |
+//! | 14 | RDMA traffic in [`Note::Host`] |
+//! | 15 | [`Instrumentation::Trace`], which an import sends |
 
 use serde::{Deserialize, Serialize};
 
@@ -32,7 +34,7 @@ use crate::stacks::Stacks;
 use crate::workload::Workload;
 
 /// The newest version that this crate writes and reads.
-pub const WIRE_VERSION: u16 = 14;
+pub const WIRE_VERSION: u16 = 15;
 
 /// The largest number of records in one batch. A drain interval of 100 ms yields far fewer (40 buckets * 3 steps/s *
 /// 0.1 s = 12). A long server outage is sent as many batches.
@@ -98,6 +100,7 @@ impl Batch {
     #[must_use]
     pub fn wire_version(&self) -> u16 {
         let of_note = |note: &Note| match note {
+            Note::Hello(hello) if hello.instrumentation == Instrumentation::Trace => 15,
             Note::Hello(_) | Note::Bye(_) => 1,
             Note::Layout(layout) if layout.is_version_1() => 1,
             Note::Layout(_) => 9,
@@ -282,11 +285,13 @@ pub enum Instrumentation {
     PyTorch,
     /// A simulation.
     Simulator,
+    /// A trace that another tool recorded, imported afterwards.
+    Trace,
 }
 
 impl Instrumentation {
     /// All kinds.
-    pub const ALL: [Self; 4] = [Self::Reducer, Self::Nccl, Self::PyTorch, Self::Simulator];
+    pub const ALL: [Self; 5] = [Self::Reducer, Self::Nccl, Self::PyTorch, Self::Simulator, Self::Trace];
 
     /// Returns the name used in batches and in stored runs.
     #[must_use]
@@ -296,6 +301,7 @@ impl Instrumentation {
             Self::Nccl => "nccl",
             Self::PyTorch => "pytorch",
             Self::Simulator => "simulator",
+            Self::Trace => "trace",
         }
     }
 

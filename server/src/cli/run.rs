@@ -1,7 +1,8 @@
 //! `paceline run` and `paceline attach`, which start a job, record it and print a report.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -46,7 +47,7 @@ async fn launch_and_report(arguments: JobArguments, start: Start, attach: bool) 
     let token = arguments.token.read()?;
     let (own, address) = match &arguments.server {
         Some(address) => (None, address.trim_end_matches('/').to_owned()),
-        None => server_for(&arguments, token.clone()).await?,
+        None => server_for(arguments.listen, arguments.data.path(), token.clone()).await?,
     };
     print(&format!("Dashboard: {address}/runs/{run}\n"))?;
     for line in hooks.iter().flat_map(|hooks| &hooks.lines) {
@@ -82,7 +83,7 @@ async fn launch_and_report(arguments: JobArguments, start: Start, attach: bool) 
         let data = arguments.data.path();
         print(&format!("\nStored in {}. Print the report again: paceline report {run}\n", data.display()))?;
     } else {
-        print(&distant_report(&job).await)?;
+        print(&distant_report(&job.server, &job.run, job.token.clone()).await)?;
     }
     Ok(outcome)
 }
@@ -105,17 +106,12 @@ fn name_of(command: &[OsString]) -> String {
 
 /// Starts a server and returns it with its address. If a server already runs on the same data directory, returns that
 /// server's address only.
-async fn server_for(
-    arguments: &JobArguments,
+pub(super) async fn server_for(
+    listen: SocketAddr,
+    data: PathBuf,
     token: Option<String>,
 ) -> anyhow::Result<(Option<Server>, String)> {
-    let options = Options {
-        listen: arguments.listen,
-        data: arguments.data.path(),
-        token,
-        host_names: Vec::new(),
-        auto_traces: false,
-    };
+    let options = Options { listen, data, token, host_names: Vec::new(), auto_traces: false };
     match Server::start(options).await {
         Ok(server) => {
             let address = server.address.clone();
@@ -170,9 +166,9 @@ pub(super) async fn ended_report(hub: &Hub, run: &RunId, newest: usize) -> Optio
 }
 
 /// Returns the report of a run whose records went to another server, as text.
-async fn distant_report(job: &Job) -> String {
-    let (url, token) = (format!("{}/api/v1/runs/{}?window=all", job.server, job.run), job.token.clone());
-    let page = format!("{}/runs/{}", job.server, job.run);
+pub(super) async fn distant_report(server: &str, run: &RunId, token: Option<String>) -> String {
+    let url = format!("{server}/api/v1/runs/{run}?window=all");
+    let page = format!("{server}/runs/{run}");
     let work = move || -> anyhow::Result<Report> {
         let mut request = launch::client().get(url);
         if let Some(token) = token {

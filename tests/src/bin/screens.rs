@@ -81,8 +81,10 @@ impl Screens {
     fn shown(&self, name: &str, testids: &str) -> anyhow::Result<()> {
         let any: Vec<String> = testids.split('|').map(|id| format!("[data-testid={id}]")).collect();
         // The text content, because an SVG element has no inner text.
-        let script =
-            format!("return (document.querySelector('{}')?.textContent ?? '') !== ''", any.join(","));
+        let script = format!(
+            "return [...document.querySelectorAll('{}')].some(element => element.textContent !== '')",
+            any.join(",")
+        );
         self.browser.wait(&format!("{name} to show {testids}"), &script).map(drop)
     }
 

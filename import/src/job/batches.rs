@@ -1,0 +1,149 @@
+//! The batches that agents would have sent.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use wire::attributes::{Attributes, MAX_VALUE_BYTES};
+use wire::batch::{Batch, Bye, Hello, Instrumentation, Note};
+use wire::clock::{ClockAnchor, MonoNanos, Probe, ServerNanos, UnixNanos};
+use wire::ids::{BatchSeq, Incarnation, Rank, RunId};
+
+use crate::kineto::Trace;
+use crate::records::RankRecords;
+
+/// The largest number of records of a batch: far fewer than the wire format allows, so that no batch is too long.
+const RECORDS: usize = 16_384;
+/// By how much the clocks of two traces may differ, in nanoseconds. Collectives narrow it down.
+const CLOCK_ERROR_NANOS: i64 = 10_000_000_000;
+/// The number of probes of the clock: a line through them is level to a few parts per million.
+const PROBES: i64 = 2;
+/// The time between them, in nanoseconds.
+const BETWEEN_PROBES_NANOS: i64 = 1_000_000_000;
+
+/// Returns the batches of all ranks, so that the ranks' steps arrive together.
+pub(super) fn batches(
+    run: &RunId,
+    name: &str,
+    world_size: u32,
+    found: &[(u32, String, Trace, RankRecords)],
+) -> Vec<Batch> {
+    let mut rounds: Vec<Vec<Batch>> = Vec::new();
+    for (rank, file, trace, records) in found {
+        let batch = Batch {
+            run: run.clone(),
+            rank: Rank(*rank),
+            world_size,
+            incarnation: incarnation(file, trace),
+            seq: BatchSeq(0),
+            anchor: anchor(records),
+            probes: Vec::new(),
+            drops: Vec::new(),
+            notes: Vec::new(),
+            events: Vec::new(),
+        };
+        for (round, batch) in of_rank(&batch, name, file, trace, records).into_iter().enumerate() {
+            if rounds.len() == round {
+                rounds.push(Vec::new());
+            }
+            rounds[round].push(batch);
+        }
+    }
+    rounds.into_iter().flatten().collect()
+}
+
+/// Returns the batches of a rank: the identity first, and the goodbye with the last records.
+fn of_rank(empty: &Batch, name: &str, file: &str, trace: &Trace, records: &RankRecords) -> Vec<Batch> {
+    let hello = Hello {
+        name: name.to_owned(),
+        host: String::new(),
+        clock: String::new(),
+        pid: 0,
+        local_rank: empty.rank.0,
+        sample_unit: String::new(),
+        parameters: 0,
+        instrumentation: Instrumentation::Trace,
+    };
+    let first = Batch {
+        probes: probes(records),
+        notes: vec![Note::Hello(hello), Note::Attributes(attributes(file, trace))],
+        ..empty.clone()
+    };
+    let parts =
+        records.events.chunks(RECORDS).map(|events| Batch { events: events.to_vec(), ..empty.clone() });
+    let goodbye =
+        Batch { notes: vec![Note::Bye(Bye { completed: true, reason: String::new() })], ..empty.clone() };
+    let all = std::iter::once(first).chain(parts).chain(std::iter::once(goodbye));
+    all.zip(0..).map(|(batch, seq)| Batch { seq: BatchSeq(seq), ..batch }).collect()
+}
+
+fn attributes(file: &str, trace: &Trace) -> Attributes {
+    let value = |text: &str| text[..text.floor_char_boundary(MAX_VALUE_BYTES)].replace(',', "_");
+    let software = trace.nccl.iter().map(|nccl| ("nccl".to_owned(), value(nccl)));
+    let labels = [("file", Some(file)), ("device", trace.device.as_deref())];
+    let labels = labels.into_iter().filter_map(|(key, text)| Some((key.to_owned(), value(text?))));
+    Attributes { labels: labels.collect(), software: software.collect() }
+}
+
+/// Returns a number that is the same whenever the same file is imported.
+fn incarnation(file: &str, trace: &Trace) -> Incarnation {
+    let mut hasher = DefaultHasher::new();
+    (file, trace.base_nanos, trace.events, trace.work.len()).hash(&mut hasher);
+    trace.work.first().map(|work| (work.begin, work.correlation)).hash(&mut hasher);
+    Incarnation(hasher.finish())
+}
+
+fn anchor(records: &RankRecords) -> ClockAnchor {
+    ClockAnchor { mono: records.begin, unix: UnixNanos(records.begin.0) }
+}
+
+/// Returns probes that say: this clock is that of the time of day, to [`CLOCK_ERROR_NANOS`].
+fn probes(records: &RankRecords) -> Vec<Probe> {
+    let probe = |number: i64| {
+        let at = records.begin.0.saturating_add(number * BETWEEN_PROBES_NANOS);
+        Probe {
+            sent: MonoNanos(at.saturating_sub(CLOCK_ERROR_NANOS)),
+            server_received: ServerNanos(at),
+            server_sent: ServerNanos(at),
+            received: MonoNanos(at.saturating_add(CLOCK_ERROR_NANOS)),
+        }
+    };
+    (0..PROBES).map(probe).collect()
+}
+
+/// Returns the number of events that a batch may hold.
+#[cfg(test)]
+fn largest(batches: &[Batch]) -> usize {
+    batches.iter().map(|batch| batch.events.len()).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::event::{Event, StepRecord};
+    use wire::ids::Step;
+
+    #[test]
+    fn a_rank_says_hello_sends_its_records_and_says_goodbye() {
+        let event = Event::Step(StepRecord {
+            step: Step(3),
+            begin: MonoNanos(0),
+            end: MonoNanos(1),
+            samples: 0,
+            shadow: false,
+        });
+        let records = RankRecords { events: vec![event; RECORDS + 1], ..RankRecords::default() };
+        let run = RunId::new("one").unwrap();
+        let found = [
+            (0, "a".to_owned(), Trace::default(), records.clone()),
+            (1, "b".to_owned(), Trace::default(), records),
+        ];
+        let batches = batches(&run, "job", 2, &found);
+        assert_eq!(batches.len(), 2 * 4);
+        assert!(matches!(batches[0].notes[0], Note::Hello(_)) && matches!(batches[7].notes[0], Note::Bye(_)));
+        assert_eq!(
+            batches.iter().map(|batch| (batch.rank.0, batch.seq.0)).take(4).collect::<Vec<_>>(),
+            [(0, 0), (1, 0), (0, 1), (1, 1)]
+        );
+        assert_eq!(largest(&batches), RECORDS);
+        assert_ne!(batches[0].incarnation, batches[1].incarnation);
+    }
+}

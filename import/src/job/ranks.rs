@@ -1,0 +1,123 @@
+//! Which rank each file is of.
+
+use std::collections::BTreeMap;
+
+use super::NotAJob;
+use crate::kineto::Trace;
+
+/// A file and what it holds.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// The name of the file.
+    pub file: String,
+    /// Its trace.
+    pub trace: Trace,
+}
+
+/// Files by rank.
+pub(super) struct Placed {
+    pub(super) ranks: BTreeMap<u32, Source>,
+    pub(super) world_size: u32,
+    pub(super) remarks: Vec<String>,
+}
+
+/// Parts of file names before a rank, as tools write them.
+const BEFORE_RANK: [&str; 4] = ["rank", "worker", ".w", "gpu"];
+
+/// Finds the rank of each file: as the trace says, or as the names of the files say, or by the order of the names.
+pub(super) fn place(mut sources: Vec<Source>) -> Result<Placed, NotAJob> {
+    if sources.is_empty() {
+        return Err(NotAJob::Empty);
+    }
+    sources.sort_by(|a, b| natural(&a.file).cmp(&natural(&b.file)));
+    let mut remarks = Vec::new();
+    let said: Option<Vec<u32>> = sources.iter().map(|source| source.trace.rank).collect();
+    let named = || distinct(sources.iter().map(|source| rank_in_name(&source.file)).collect());
+    let numbers = match said {
+        Some(said) => said,
+        None => named().unwrap_or_else(|| {
+            remarks.push("neither the traces nor the names of the files say which rank they are of: ranks are numbered by the order of the names".into());
+            (0..sources.len() as u32).collect()
+        }),
+    };
+    let mut ranks: BTreeMap<u32, Source> = BTreeMap::new();
+    for (rank, source) in numbers.into_iter().zip(sources) {
+        if let Some(first) = ranks.get(&rank) {
+            return Err(NotAJob::SameRank { rank, first: first.file.clone(), second: source.file });
+        }
+        ranks.insert(rank, source);
+    }
+    let stated = ranks.values().filter_map(|source| source.trace.world_size).max();
+    let fewest = ranks.last_key_value().map_or(1, |(&rank, _)| rank + 1);
+    let world_size = stated.unwrap_or(fewest).max(fewest);
+    if stated.is_none() && world_size > 1 {
+        remarks.push(format!("no trace says how many ranks the job has: it is taken to have {world_size}"));
+    }
+    Ok(Placed { ranks, world_size, remarks })
+}
+
+fn distinct(ranks: Option<Vec<u32>>) -> Option<Vec<u32>> {
+    let ranks = ranks?;
+    let mut sorted = ranks.clone();
+    sorted.sort_unstable();
+    sorted.dedup();
+    (sorted.len() == ranks.len()).then_some(ranks)
+}
+
+/// Returns the rank in the name of a file: `rank-3`, `worker3`, `.w3.`
+fn rank_in_name(file: &str) -> Option<u32> {
+    let file = file.to_ascii_lowercase();
+    BEFORE_RANK.iter().find_map(|before| {
+        let after = &file[file.find(before)? + before.len()..];
+        let digits = after.trim_start_matches(['-', '_', '=']);
+        let length = digits.bytes().take_while(u8::is_ascii_digit).count();
+        digits[..length].parse().ok()
+    })
+}
+
+/// Returns a key by which names sort as people expect: `rank2` before `rank10`.
+fn natural(name: &str) -> Vec<(String, u64)> {
+    let mut key = Vec::new();
+    let mut rest = name;
+    while !rest.is_empty() {
+        let text = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        let digits = rest[text..].bytes().take_while(u8::is_ascii_digit).count();
+        key.push((rest[..text].to_owned(), rest[text..text + digits].parse().unwrap_or(u64::MAX)));
+        rest = &rest[text + digits..];
+    }
+    key
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(file: &str, rank: Option<u32>, world_size: Option<u32>) -> Source {
+        Source { file: file.into(), trace: Trace { rank, world_size, ..Trace::default() } }
+    }
+
+    fn ranks(sources: Vec<Source>) -> (Vec<(u32, String)>, u32, usize) {
+        let placed = place(sources).unwrap();
+        let ranks = placed.ranks.into_iter().map(|(rank, source)| (rank, source.file)).collect();
+        (ranks, placed.world_size, placed.remarks.len())
+    }
+
+    #[test]
+    fn ranks_are_those_of_the_traces_then_of_the_names_then_of_their_order() {
+        let (said, world, remarks) = ranks(vec![source("a", Some(5), Some(8)), source("b", Some(1), None)]);
+        assert_eq!((said, world, remarks), (vec![(1, "b".into()), (5, "a".into())], 8, 0));
+        let (named, world, _) =
+            ranks(vec![source("rank-10.json", None, None), source("rank-2.json", Some(0), None)]);
+        assert_eq!((named, world), (vec![(2, "rank-2.json".into()), (10, "rank-10.json".into())], 11));
+        let (ordered, world, remarks) = ranks(vec![source("x10", None, None), source("x9", None, None)]);
+        assert_eq!((ordered, world, remarks), (vec![(0, "x9".into()), (1, "x10".into())], 2, 2));
+    }
+
+    #[test]
+    fn two_files_of_one_rank_are_refused() {
+        let twice = place(vec![source("a", Some(1), None), source("b", Some(1), None)]);
+        let error = NotAJob::SameRank { rank: 1, first: "a".into(), second: "b".into() };
+        assert_eq!(twice.err(), Some(error));
+        assert_eq!(place(Vec::new()).err(), Some(NotAJob::Empty));
+    }
+}

@@ -1,0 +1,181 @@
+//! The records of a rank, from its trace.
+//!
+//! - A collective is a [`BucketRecord`] of the step that launched it. Its start and its end are those of its kernel. It was
+//!   ready when the compute kernel before it ended: a launch says only when the host asked for it.
+//! - Compute is one span of [`SpanKind::Backward`] for each stretch in which some kernel ran that is not a collective.
+//! - The rank is blocked while a collective runs and nothing is computed, unless that is as short as the gaps between
+//!   kernels are.
+
+mod numbers;
+
+use timing::intervals::{Interval, Intervals};
+use wire::clock::MonoNanos;
+use wire::event::{BucketRecord, Event, Function, Source, Span, SpanKind, StepRecord};
+use wire::ids::{Bucket, Comm, Step};
+
+use crate::kineto::{DeviceStep, Kind, Trace, Work};
+use crate::remarks::Remarks;
+use numbers::Numbers;
+
+/// The longest gap in compute during a collective that is no wait for it, in nanoseconds: gaps of some tens of
+/// microseconds lie between kernels without collectives as well.
+const GAP_NANOS: i64 = 30_000;
+/// The largest number of spans of a step. Beyond it, compute with the shortest gaps counts as one.
+const MAX_SPANS: usize = 12_000;
+/// The number of the only step of a trace that marks none, and the number that is added to those of a trace that has none
+/// beyond it: the first two steps of a run count as its warm-up.
+const FIRST_COUNTED: u64 = 2;
+
+/// The records of a rank.
+#[derive(Clone, Debug, Default)]
+pub struct RankRecords {
+    /// The imported steps, by the profiler's numbers.
+    pub steps: Vec<u64>,
+    /// The records, in order of their steps.
+    pub events: Vec<Event>,
+    /// The number of collectives in them.
+    pub collectives: u64,
+    /// When the first step begins.
+    pub begin: MonoNanos,
+    /// What is left out.
+    pub remarks: Remarks,
+}
+
+/// Returns the records of the steps of a trace of a job with `world_size` ranks. The first of several steps is left out:
+/// what the device ran before it is not known, and its first kernels are missing in some traces.
+#[must_use]
+pub fn records(trace: &Trace, steps: &[DeviceStep], world_size: u32) -> RankRecords {
+    let mut found = RankRecords::default();
+    let counted = if steps.len() > 1 { &steps[1..] } else { steps };
+    let counted: Vec<&DeviceStep> = counted.iter().filter(|step| !step.work.is_empty()).collect();
+    if steps.len() > 1 {
+        found.remarks.add("the first step is left out: what the device ran before it is not known");
+    }
+    if trace.steps.is_empty() {
+        found.remarks.add("the trace marks no steps (ProfilerStep#N), so all of it is one step");
+    }
+    if counted.is_empty() {
+        found.remarks.add("no kernel of a step is recorded: nothing is imported of this file");
+    }
+    let shift = match counted.last() {
+        Some(last) if last.number < FIRST_COUNTED => FIRST_COUNTED,
+        _ => 0,
+    };
+    let base = trace.base_nanos;
+    let time = |nanos: i64| MonoNanos(nanos.saturating_add(base));
+    found.begin = time(counted.first().map_or(0, |step| step.begin));
+    let mut numbers = Numbers::new(trace, world_size);
+    for step in counted {
+        let number = step.number + shift;
+        found.steps.push(number);
+        let step = OneStep { trace, step, number: Step(number), base };
+        found.collectives += step.collectives(&mut numbers, &mut found.events);
+        step.spans(&mut found.events);
+        let (begin, end) = (time(step.step.begin), time(step.step.end));
+        found.events.push(Event::Step(StepRecord {
+            step: Step(number),
+            begin,
+            end,
+            samples: 0,
+            shadow: false,
+        }));
+    }
+    found
+}
+
+/// A step of a trace.
+struct OneStep<'a> {
+    trace: &'a Trace,
+    step: &'a DeviceStep,
+    number: Step,
+    base: i64,
+}
+
+impl OneStep<'_> {
+    fn work(&self) -> impl Iterator<Item = &Work> {
+        self.step.work.iter().map(|&at| &self.trace.work[at])
+    }
+
+    fn time(&self, nanos: i64) -> MonoNanos {
+        MonoNanos(nanos.saturating_add(self.base))
+    }
+
+    /// Returns when work of a kind ran within the step.
+    fn ran(&self, wanted: impl Fn(Kind) -> bool) -> Intervals {
+        let ran = self.work().filter(|work| wanted(work.kind)).map(|work| (work.begin, work.end));
+        Intervals::union(ran).clip((self.step.begin, self.step.end))
+    }
+
+    /// Adds the records of the step's collectives, and returns their number.
+    fn collectives(&self, numbers: &mut Numbers, events: &mut Vec<Event>) -> u64 {
+        let of_step: Vec<&Work> = self.work().filter(|work| work.kind.is_collective()).collect();
+        let named = numbers.of_step(self.number, &of_step);
+        let compute = Intervals::union(
+            self.work().filter(|work| work.kind == Kind::Compute).map(|work| (work.begin, work.end)),
+        );
+        let mut buckets: std::collections::BTreeMap<Comm, u32> = std::collections::BTreeMap::new();
+        for (work, (comm, seq)) in of_step.iter().zip(named) {
+            let bucket = buckets.entry(comm).or_default();
+            let ready = ready(&compute, work, self.step.begin);
+            let bytes = work.carried.and_then(|at| self.trace.carried[at as usize].bytes).unwrap_or(0);
+            events.push(Event::Bucket(BucketRecord {
+                step: self.number,
+                comm,
+                seq,
+                bucket: Bucket(*bucket),
+                bytes,
+                ready: self.time(ready),
+                launch: self.time(ready),
+                start: self.time(work.begin),
+                end: self.time(work.end),
+                source: Source::ActivityRecord,
+            }));
+            *bucket += 1;
+        }
+        of_step.len() as u64
+    }
+
+    /// Adds the spans of the step.
+    fn spans(&self, events: &mut Vec<Event>) {
+        let compute = merged(self.ran(|kind| kind == Kind::Compute), MAX_SPANS);
+        let communication = self.ran(Kind::is_collective);
+        let blocked = communication.subtract(&compute);
+        let blocked = blocked.as_slice().iter().filter(|(begin, end)| end - begin > GAP_NANOS);
+        let copies = self.ran(|kind| kind == Kind::CopyToDevice);
+        let mut add = |kind: SpanKind, (begin, end): Interval| {
+            let (begin, end) = (self.time(begin), self.time(end));
+            events.push(Event::Span(Span { step: self.number, kind, begin, end, cpu_nanos: 0 }));
+        };
+        compute.as_slice().iter().for_each(|&ran| add(SpanKind::Backward, ran));
+        copies.as_slice().iter().for_each(|&ran| add(SpanKind::H2d, ran));
+        blocked.for_each(|&ran| add(SpanKind::Blocked, ran));
+    }
+}
+
+/// Returns when a collective was ready: at the end of the last compute before it, within its step.
+fn ready(compute: &Intervals, work: &Work, step_begin: i64) -> i64 {
+    let before = compute.as_slice().partition_point(|&(_, end)| end <= work.begin);
+    let end = before.checked_sub(1).map_or(step_begin, |at| compute.as_slice()[at].1);
+    end.max(step_begin).min(work.begin)
+}
+
+/// Returns the intervals, at most `most`: those with the shortest gaps between them are joined.
+fn merged(intervals: Intervals, most: usize) -> Intervals {
+    let slice = intervals.as_slice();
+    if slice.len() <= most {
+        return intervals;
+    }
+    let mut gaps: Vec<i64> = slice.windows(2).map(|pair| pair[1].0 - pair[0].1).collect();
+    let joined = slice.len() - most;
+    let (_, limit, _) = gaps.select_nth_unstable(joined - 1);
+    intervals.with_gaps((*limit).max(0).unsigned_abs())
+}
+
+/// Returns the function of a collective: the one that the job called, where the trace says it.
+fn function(trace: &Trace, work: &Work) -> Function {
+    let called = work.carried.and_then(|at| trace.carried[at as usize].function);
+    match work.kind {
+        Kind::Collective(of_kernel) => called.unwrap_or(of_kernel),
+        _ => Function::Other,
+    }
+}

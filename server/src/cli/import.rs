@@ -1,0 +1,155 @@
+//! `paceline import`, which reads traces of other tools and stores them as a run.
+
+mod files;
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use import::job::{self, ImportedRank, Job, Source};
+use wire::batch::Batch;
+use wire::codec;
+use wire::ids::RunId;
+
+use super::run::{distant_report, new_run_id, server_for};
+use super::{DataArgument, TokenArgument, print, runtime, start_logging};
+use crate::launch;
+
+/// The arguments of `paceline import`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Reads traces by PyTorch's profiler (Kineto), plain or compressed, one file per rank, in any order. A file \
+    that ends early gives what it holds. What is not in the files is missing from the report, with the reason.\n\n\
+    The traces of one import are of the same steps of one job. A rank without a file is counted and never blamed.\n\n\
+    Examples:\n  \
+    paceline import traces/\n  \
+    paceline import 'logs/*.pt.trace.json.gz' --name resnet"
+)]
+pub(super) struct ImportArguments {
+    /// Files, folders with them, or patterns such as 'logs/*.json.gz'
+    #[arg(required = true, value_name = "FILE|DIR|GLOB")]
+    paths: Vec<PathBuf>,
+    /// Name of the run; runs of the same name are compared with each other [default: the name of the folder]
+    #[arg(long)]
+    name: Option<String>,
+    /// Server to send the run to [default: the data directory, or the server that uses it]
+    #[arg(long, env = "PACELINE_SERVER", value_name = "URL")]
+    server: Option<String>,
+    #[command(flatten)]
+    data: DataArgument,
+    #[command(flatten)]
+    token: TokenArgument,
+}
+
+pub(super) fn run(arguments: &ImportArguments) -> anyhow::Result<()> {
+    start_logging("warn");
+    let paths = files::find(&arguments.paths)?;
+    let name = arguments.name.clone().unwrap_or_else(|| files::name(&paths));
+    let run = new_run_id(&name)?;
+    let job = read(&run, &name, &paths)?;
+    print(&summary(&job))?;
+    runtime()?.block_on(store(arguments, &run, job.batches))
+}
+
+/// Reads the files and joins them. Files that cannot be read are listed, and the others are imported.
+fn read(run: &RunId, name: &str, paths: &[PathBuf]) -> anyhow::Result<Job> {
+    let (mut sources, mut skipped): (Vec<Source>, Vec<String>) = (Vec::new(), Vec::new());
+    for (path, trace) in files::read(paths) {
+        let file = files::file_name(&path);
+        match trace {
+            Ok(trace) if trace.work.is_empty() => {
+                skipped.push(format!("{file}: no kernel of a device is recorded in it"));
+            }
+            Ok(trace) => sources.push(Source { file, trace }),
+            Err(error) => skipped.push(format!("{file}: {error}")),
+        }
+    }
+    for reason in &skipped {
+        print(&format!("Skipped {reason}\n"))?;
+    }
+    if sources.is_empty() {
+        bail!("none of the {} files can be imported", paths.len());
+    }
+    Ok(job::join(run, name, sources)?)
+}
+
+fn summary(job: &Job) -> String {
+    let mut text = format!(
+        "Imported {} of {} ranks{}\n",
+        job.ranks.len(),
+        job.world_size,
+        if job.missing() > 0 { ": the others have no file" } else { "" }
+    );
+    for ImportedRank { rank, file, steps, kernels, collectives, .. } in &job.ranks {
+        let steps = match steps.as_slice() {
+            [] => "no step".into(),
+            [one] => format!("step {one}"),
+            [first, .., last] => format!("steps {first} to {last}"),
+        };
+        text += &format!(
+            "  rank {rank:<5} {steps}, {kernels} kernels and copies, {collectives} collectives  {file}\n"
+        );
+    }
+    for remark in &job.remarks {
+        text += &format!("  {remark}\n");
+    }
+    text + &remarks(&job.ranks)
+}
+
+/// Returns the remarks on files, each once, with the ranks that it concerns.
+fn remarks(ranks: &[ImportedRank]) -> String {
+    let mut by_text: Vec<(&str, Vec<String>)> = Vec::new();
+    for rank in ranks {
+        for remark in &rank.remarks {
+            match by_text.iter_mut().find(|(text, _)| text == remark) {
+                Some((_, ranks)) => ranks.push(rank.rank.to_string()),
+                None => by_text.push((remark, vec![rank.rank.to_string()])),
+            }
+        }
+    }
+    let line = |(text, of): &(&str, Vec<String>)| {
+        if of.len() == ranks.len() {
+            format!("  {text}\n")
+        } else {
+            format!("  rank {}: {text}\n", of.join(", "))
+        }
+    };
+    by_text.iter().map(line).collect()
+}
+
+/// Sends the batches to the server, or to one that is started for it, and prints the report.
+async fn store(arguments: &ImportArguments, run: &RunId, batches: Vec<Batch>) -> anyhow::Result<()> {
+    let token = arguments.token.read()?;
+    let (own, address) = match &arguments.server {
+        Some(address) => (None, address.trim_end_matches('/').to_owned()),
+        None => {
+            let listen = (std::net::Ipv4Addr::LOCALHOST, 0).into();
+            server_for(listen, arguments.data.path(), token.clone()).await?
+        }
+    };
+    let (to, with) = (address.clone(), token.clone());
+    tokio::task::spawn_blocking(move || send(&to, with.as_deref(), &batches)).await??;
+    let report = distant_report(&address, run, token).await;
+    match own {
+        Some(server) => {
+            server.stop().await;
+            let data = arguments.data.path();
+            print(&report.replace(&format!("\nStored by the server: {address}/runs/{run}\n"), ""))?;
+            print(&format!("\nStored in {}. Look at it: paceline serve, and /runs/{run}\n", data.display()))
+        }
+        None => print(&report),
+    }
+}
+
+fn send(server: &str, token: Option<&str>, batches: &[Batch]) -> anyhow::Result<()> {
+    let (client, url) = (launch::client(), format!("{server}/api/v1/ingest"));
+    for batch in batches {
+        let mut request = client.post(&url);
+        if let Some(token) = token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let frame = codec::encode(batch)?;
+        request.send(&frame[..]).with_context(|| format!("the server at {server} did not take the run"))?;
+    }
+    Ok(())
+}
