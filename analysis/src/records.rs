@@ -21,13 +21,15 @@ pub struct StepRecords {
     pub step: Step,
     /// The records of each rank.
     pub ranks: Vec<Option<RankStep>>,
+    /// The number of ranks that nothing records: an imported job may have ranks without a file.
+    pub absent: usize,
 }
 
 impl StepRecords {
-    /// Returns true if the records of every rank are there.
+    /// Returns true if the records of every rank are there that something records.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.ranks.iter().all(Option::is_some)
+        self.ranks.iter().flatten().count() + self.absent >= self.ranks.len()
     }
 
     /// Returns true for a shadow step.

@@ -354,7 +354,7 @@ fn ledger(steps: &[&StepAnalysis], ranks: u32) -> Vec<RankLedger> {
 /// Returns the function of a collective. Jobs with the built-in reducer number all collectives by one count and run
 /// only all-reduces.
 fn function(facts: &RunFacts, collective: &CollectiveAnalysis) -> Function {
-    if facts.instrumentation.is_unmodified_job() {
+    if facts.instrumentation.numbers_by_function() {
         Function::from_seq(collective.seq)
     } else {
         Function::AllReduce

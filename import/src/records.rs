@@ -8,6 +8,8 @@
 
 mod numbers;
 
+use std::collections::BTreeMap;
+
 use timing::intervals::{Interval, Intervals};
 use wire::clock::MonoNanos;
 use wire::event::{BucketRecord, Event, Function, Source, Span, SpanKind, StepRecord};
@@ -41,22 +43,11 @@ pub struct RankRecords {
     pub remarks: Remarks,
 }
 
-/// Returns the records of the steps of a trace of a job with `world_size` ranks. The first of several steps is left out:
-/// what the device ran before it is not known, and its first kernels are missing in some traces.
+/// Returns the records of the steps of a trace of a job with `world_size` ranks.
 #[must_use]
 pub fn records(trace: &Trace, steps: &[DeviceStep], world_size: u32) -> RankRecords {
     let mut found = RankRecords::default();
-    let counted = if steps.len() > 1 { &steps[1..] } else { steps };
-    let counted: Vec<&DeviceStep> = counted.iter().filter(|step| !step.work.is_empty()).collect();
-    if steps.len() > 1 {
-        found.remarks.add("the first step is left out: what the device ran before it is not known");
-    }
-    if trace.steps.is_empty() {
-        found.remarks.add("the trace marks no steps (ProfilerStep#N), so all of it is one step");
-    }
-    if counted.is_empty() {
-        found.remarks.add("no kernel of a step is recorded: nothing is imported of this file");
-    }
+    let counted = counted(trace, steps, &mut found.remarks);
     let shift = match counted.last() {
         Some(last) if last.number < FIRST_COUNTED => FIRST_COUNTED,
         _ => 0,
@@ -64,23 +55,39 @@ pub fn records(trace: &Trace, steps: &[DeviceStep], world_size: u32) -> RankReco
     let base = trace.base_nanos;
     let time = |nanos: i64| MonoNanos(nanos.saturating_add(base));
     found.begin = time(counted.first().map_or(0, |step| step.begin));
-    let mut numbers = Numbers::new(trace, world_size);
+    let numbers = Numbers::new(trace, world_size);
     for step in counted {
-        let number = step.number + shift;
-        found.steps.push(number);
-        let step = OneStep { trace, step, number: Step(number), base };
-        found.collectives += step.collectives(&mut numbers, &mut found.events);
+        let number = Step(step.number + shift);
+        found.steps.push(number.0);
+        let step = OneStep { trace, step, number, base };
+        found.collectives += step.collectives(&numbers, &mut found.events);
         step.spans(&mut found.events);
         let (begin, end) = (time(step.step.begin), time(step.step.end));
-        found.events.push(Event::Step(StepRecord {
-            step: Step(number),
-            begin,
-            end,
-            samples: 0,
-            shadow: false,
-        }));
+        found.events.push(Event::Step(StepRecord { step: number, begin, end, samples: 0, shadow: false }));
     }
     found
+}
+
+/// Returns the steps that count. The first one does not if it has other collectives than the second one: the first
+/// kernels are missing in some traces, and on some ranks only.
+fn counted<'a>(trace: &Trace, steps: &'a [DeviceStep], remarks: &mut Remarks) -> Vec<&'a DeviceStep> {
+    let collectives =
+        |step: &DeviceStep| step.work.iter().filter(|&&at| trace.work[at].kind.is_collective()).count();
+    let mut counted = steps;
+    if let [first, second, ..] = steps
+        && collectives(first) != collectives(second)
+    {
+        remarks.add("the first step is left out: it has other collectives than the second one, so its first kernels are probably missing");
+        counted = &steps[1..];
+    }
+    if trace.steps.is_empty() {
+        remarks.add("the trace marks no steps (ProfilerStep#N), so all of it is one step");
+    }
+    let counted: Vec<&DeviceStep> = counted.iter().filter(|step| !step.work.is_empty()).collect();
+    if counted.is_empty() {
+        remarks.add("no kernel of a step is recorded: nothing is imported of this file");
+    }
+    counted
 }
 
 /// A step of a trace.
@@ -107,13 +114,13 @@ impl OneStep<'_> {
     }
 
     /// Adds the records of the step's collectives, and returns their number.
-    fn collectives(&self, numbers: &mut Numbers, events: &mut Vec<Event>) -> u64 {
+    fn collectives(&self, numbers: &Numbers<'_>, events: &mut Vec<Event>) -> u64 {
         let of_step: Vec<&Work> = self.work().filter(|work| work.kind.is_collective()).collect();
         let named = numbers.of_step(self.number, &of_step);
         let compute = Intervals::union(
             self.work().filter(|work| work.kind == Kind::Compute).map(|work| (work.begin, work.end)),
         );
-        let mut buckets: std::collections::BTreeMap<Comm, u32> = std::collections::BTreeMap::new();
+        let mut buckets: BTreeMap<Comm, u32> = BTreeMap::new();
         for (work, (comm, seq)) in of_step.iter().zip(named) {
             let bucket = buckets.entry(comm).or_default();
             let ready = ready(&compute, work, self.step.begin);

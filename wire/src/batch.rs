@@ -305,6 +305,13 @@ impl Instrumentation {
         }
     }
 
+    /// Returns true if collectives are numbered by function ([`Function::numbered`](crate::event::Function::numbered)):
+    /// nothing in the job counts them all.
+    #[must_use]
+    pub fn numbers_by_function(self) -> bool {
+        self.is_unmodified_job() || self == Self::Trace
+    }
+
     /// Returns true if the job is unmodified. Its steps are then inferred, because nothing marks them.
     #[must_use]
     pub fn is_unmodified_job(self) -> bool {

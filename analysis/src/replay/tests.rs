@@ -80,7 +80,7 @@ fn step(ranks: &[Behavior], late: &[i64]) -> StepRecords {
             buckets: buckets[rank].clone(),
         })
     };
-    StepRecords { step: Step(7), ranks: ranks.iter().enumerate().map(of).collect() }
+    StepRecords { step: Step(7), ranks: ranks.iter().enumerate().map(of).collect(), absent: 0 }
 }
 
 fn exact(ranks: usize) -> Vec<Option<ClockFit>> {

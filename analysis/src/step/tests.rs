@@ -69,7 +69,10 @@ fn two_ranks() -> (StepRecords, Vec<Option<ClockFit>>) {
             slow.buckets.iter_mut().flat_map(|b| [&mut b.ready, &mut b.launch, &mut b.start, &mut b.end]);
         times.for_each(shift);
     }
-    (StepRecords { step: Step(5), ranks: vec![fast, slow] }, vec![exact(0, 7_000), exact(1, 6_000)])
+    (
+        StepRecords { step: Step(5), ranks: vec![fast, slow], absent: 0 },
+        vec![exact(0, 7_000), exact(1, 6_000)],
+    )
 }
 
 #[test]
@@ -85,7 +88,8 @@ fn pauses_take_precedence_over_compute_and_input_but_not_over_collectives() {
         span(Backward, 50, 80),
         span(Checkpoint, 85, 100),
     ];
-    let records = StepRecords { step: Step(5), ranks: vec![rank(100, spans, vec![bucket(0, 70, 90)])] };
+    let records =
+        StepRecords { step: Step(5), ranks: vec![rank(100, spans, vec![bucket(0, 70, 90)])], absent: 0 };
     let step = analyse(&records, &[exact(0, 0)]);
     let own = step.ranks[0].as_ref().unwrap();
     assert_eq!(own.parts[Part::ExposedTransfer as usize], 10);
@@ -145,7 +149,7 @@ fn a_collective_among_some_ranks_has_its_own_waits() {
         buckets.iter_mut().for_each(|bucket| bucket.comm = Comm(7 + at as u32 / 2));
     }
     let fits: Vec<Option<ClockFit>> = fits.iter().chain(&fits).copied().collect();
-    let step = analyse(&StepRecords { step: Step(5), ranks: ranks.clone() }, &fits);
+    let step = analyse(&StepRecords { step: Step(5), ranks: ranks.clone(), absent: 0 }, &fits);
     assert_eq!(step.collectives.len(), 2);
     for (pair, collective) in step.collectives.iter().enumerate() {
         assert_eq!(collective.group, Group { ranks: 2, stride: 1 });
@@ -153,7 +157,7 @@ fn a_collective_among_some_ranks_has_its_own_waits() {
     }
     // In a step with a missing rank, the size of a group is unknown.
     ranks[3] = None;
-    let step = analyse(&StepRecords { step: Step(5), ranks }, &fits);
+    let step = analyse(&StepRecords { step: Step(5), ranks, absent: 0 }, &fits);
     assert!(step.collectives.iter().all(|collective| collective.wait_nanos.is_none()));
 }
 
@@ -176,7 +180,7 @@ proptest! {
         let fits: Vec<Option<ClockFit>> = bounds.into_iter().map(|fit| fit.map(|(offset, bound_nanos)| {
             ClockFit { bound_nanos, ..exact(offset as u32 % 2, offset).expect("a clock") }
         })).collect();
-        let step = analyse(&StepRecords { step: Step(5), ranks }, &fits);
+        let step = analyse(&StepRecords { step: Step(5), ranks, absent: 0 }, &fits);
         for (_, rank) in step.present() {
             prop_assert_eq!(rank.parts.iter().sum::<u64>(), rank.step_nanos);
             prop_assert!(rank.hidden_nanos <= rank.comm_nanos);

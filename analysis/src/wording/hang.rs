@@ -44,7 +44,7 @@ pub(crate) fn standing(standing: &[Standing]) -> String {
 
 /// Returns the name of a collective. The hooks of an unmodified job count the collectives of each function.
 pub(super) fn collective(seq: Seq, instrumentation: Instrumentation) -> String {
-    if instrumentation.is_unmodified_job() {
+    if instrumentation.numbers_by_function() {
         let (function, count) = (Function::from_seq(seq), Function::count_from_seq(seq));
         return format!("{} {}", function.name(), units::count(count));
     }

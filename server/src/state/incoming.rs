@@ -53,6 +53,8 @@ impl Partial {
 /// Gathers records into steps.
 pub struct Incoming {
     world_size: usize,
+    /// The number of ranks that nothing records.
+    absent: usize,
     open: BTreeMap<Step, OpenStep>,
     /// The newest step that each rank has ended.
     ended: BTreeMap<Rank, Step>,
@@ -73,6 +75,7 @@ impl Incoming {
     pub fn new(world_size: usize) -> Self {
         Self {
             world_size,
+            absent: 0,
             open: BTreeMap::new(),
             ended: BTreeMap::new(),
             bytes: 0,
@@ -81,6 +84,16 @@ impl Incoming {
             sparse_steps: 0,
             newest_closed: None,
         }
+    }
+
+    /// Sets the number of ranks that nothing records. No step waits for them.
+    pub fn set_absent(&mut self, absent: usize) {
+        self.absent = absent;
+    }
+
+    /// Returns the number of ranks that end a step.
+    fn recorded(&self) -> usize {
+        self.world_size.saturating_sub(self.absent)
     }
 
     /// Adds one record of `rank`, received at `now`.
@@ -179,7 +192,7 @@ impl Incoming {
     pub fn close_ready(&mut self, now: ServerNanos) -> Vec<Closed> {
         let mut closed = Vec::new();
         while let Some((&step, open)) = self.open.first_key_value() {
-            let complete = open.done + open.skipped >= self.world_size;
+            let complete = open.done + open.skipped >= self.recorded();
             let overdue = self.open.len() > budget::OPEN_STEPS && now - open.opened > budget::OPEN_NANOS;
             if !complete && !overdue && self.bytes <= budget::OPEN_BYTES {
                 break;
@@ -192,7 +205,7 @@ impl Incoming {
     /// Closes the newest complete step and every step before it, complete or not. A rank whose records have not arrived
     /// by then is missing from the step.
     pub fn close_overdue(&mut self) -> Vec<Closed> {
-        let complete = self.open.iter().filter(|(_, open)| open.done >= self.world_size);
+        let complete = self.open.iter().filter(|(_, open)| open.done >= self.recorded());
         let Some(newest) = complete.map(|(&step, _)| step).next_back() else { return Vec::new() };
         let overdue: Vec<Step> = self.open.range(..=newest).map(|(&step, _)| step).collect();
         overdue.into_iter().filter_map(|step| self.close(step)).collect()
@@ -212,7 +225,7 @@ impl Incoming {
         if open.done == 0 {
             return None;
         }
-        if open.done.saturating_mul(budget::MIN_PRESENT) < self.world_size {
+        if open.done.saturating_mul(budget::MIN_PRESENT) < self.recorded() {
             self.sparse_steps += 1;
             return None;
         }
@@ -228,7 +241,7 @@ impl Incoming {
             });
         }
         let bytes = bytes + self.world_size * size_of::<Option<RankStep>>();
-        Some(Closed { records: StepRecords { step, ranks }, bytes })
+        Some(Closed { records: StepRecords { step, ranks, absent: self.absent }, bytes })
     }
 }
 

@@ -27,8 +27,8 @@ pub struct Older {
     pub steps: StepRange,
     /// The fit of the clock of each rank that the run ever had, by rank.
     pub fits: Vec<Option<ClockFit>>,
-    /// Whether the run is of an unmodified job.
-    pub is_unmodified_job: bool,
+    /// Whether the run numbers its collectives by function.
+    pub numbers_by_function: bool,
     /// The steps of the range that were analyzed without some rank.
     pub incomplete: Vec<Arc<StepAnalysis>>,
 }
@@ -50,7 +50,7 @@ impl Older {
                 leave_out_late(&mut closed.records, analysed);
             }
             let records = Arc::new(closed.records);
-            visit(&Placed::new(records, &self.fits, self.is_unmodified_job))
+            visit(&Placed::new(records, &self.fits, self.numbers_by_function))
         })?;
         Ok(())
     }

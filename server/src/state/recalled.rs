@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn the_most_recently_requested_steps_stay_within_the_limit() {
         let mut recalled = Recalled::default();
-        let step = |number| Arc::new(StepRecords { step: Step(number), ranks: Vec::new() });
+        let step = |number| Arc::new(StepRecords { step: Step(number), ranks: Vec::new(), absent: 0 });
         for number in 0..6 {
             recalled.push(step(number), budget::RECALLED_BYTES / 4);
         }

@@ -200,7 +200,7 @@ impl Run {
         if !self.steps.is_ready() {
             return None;
         }
-        let placing = (self.fits(), self.is_unmodified_job());
+        let placing = (self.fits(), self.numbers_by_function());
         self.steps.next(|| placing)
     }
 

@@ -31,28 +31,28 @@ pub struct Placed {
     pub records: Arc<StepRecords>,
     /// The fit of each rank's clock to its probes, by rank.
     fits: Vec<Option<ClockFit>>,
-    /// Whether the run is of an unmodified job.
-    is_unmodified_job: bool,
+    /// Whether the run numbers its collectives by function.
+    numbers_by_function: bool,
 }
 
 impl Placed {
     /// Places records by the fits of the clocks of all ranks that the run ever had. The step may have fewer ranks.
     #[must_use]
-    pub fn new(records: Arc<StepRecords>, fits: &[Option<ClockFit>], is_unmodified_job: bool) -> Self {
+    pub fn new(records: Arc<StepRecords>, fits: &[Option<ClockFit>], numbers_by_function: bool) -> Self {
         let mut fits = fits.to_vec();
         fits.resize(records.ranks.len(), None);
-        Self { records, fits, is_unmodified_job }
+        Self { records, fits, numbers_by_function }
     }
 
     /// Returns the fits of the ranks' clocks, tightened by the step's own collectives.
     fn tightened(&self) -> Vec<Option<ClockFit>> {
         let mut fits = self.fits.clone();
         let mut joined: BTreeMap<_, AlignedCollective> = BTreeMap::new();
-        // A collective bounds the clocks only if its start and end were measured and, in an unmodified job, if each of
-        // its ranks waits for all others.
+        // A collective bounds the clocks only if its start and end were measured and, where its function is known, if each
+        // of its ranks waits for all others.
         let proves = |bucket: &&BucketRecord| {
             bucket.source != Source::Derived
-                && (!self.is_unmodified_job || Function::from_seq(bucket.seq).waits_for_all())
+                && (!self.numbers_by_function || Function::from_seq(bucket.seq).waits_for_all())
         };
         for (rank, step) in self.records.ranks.iter().enumerate() {
             for bucket in step.iter().flat_map(|step| step.buckets.iter().filter(proves).take(TIGHTEN_WITH)) {
@@ -163,8 +163,8 @@ impl Steps {
         let Closed { records, bytes } = self.waiting.pop_front()?;
         self.waiting_bytes -= bytes;
         self.under_way = Some(bytes);
-        let (fits, is_unmodified_job) = fits();
-        Some(Work { placed: Placed::new(Arc::new(records), &fits, is_unmodified_job), bytes })
+        let (fits, numbers_by_function) = fits();
+        Some(Work { placed: Placed::new(Arc::new(records), &fits, numbers_by_function), bytes })
     }
 
     /// Returns true if a step could be analyzed now.

@@ -145,6 +145,8 @@ pub enum Missing {
     },
     /// The report covers a part of the run, and the figure is one of the whole run.
     PartOfRun,
+    /// The run is imported from files, which cover a few steps of a job.
+    Imported,
     /// A reason that was read from JSON.
     Stated(String),
 }
@@ -225,6 +227,7 @@ impl fmt::Display for Missing {
                      the peak is wrong"
                 );
             }
+            Self::Imported => "it is a figure of a whole job, and the imported files cover a few of its steps",
             Self::PartOfRun => "it is a figure of the whole run, and the report covers a part of it",
             Self::Stated(reason) => reason,
         })

@@ -46,7 +46,7 @@ fn step(forward: &[i64]) -> StepRecords {
             buckets: vec![bucket(pair, forward, paired(rank)), bucket(0, computed, reduced)],
         })
     };
-    StepRecords { step: Step(7), ranks: forward.iter().enumerate().map(of).collect() }
+    StepRecords { step: Step(7), ranks: forward.iter().enumerate().map(of).collect(), absent: 0 }
 }
 
 fn replayed(records: &StepRecords, bound_nanos: u64) -> Option<Replay> {
@@ -146,7 +146,7 @@ fn pipelines(takes: [i64; 2]) -> StepRecords {
             StepRecord { step: Step(7), begin: at(0), end: at(reduced + 1), samples: 0, shadow: false };
         Some(RankStep { record, spans, buckets })
     };
-    StepRecords { step: Step(7), ranks: (0..4).map(of).collect() }
+    StepRecords { step: Step(7), ranks: (0..4).map(of).collect(), absent: 0 }
 }
 
 #[test]

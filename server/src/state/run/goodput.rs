@@ -1,7 +1,7 @@
 //! What the run used its time for: the attempts at the job, and each rank's lifeline.
 
 use analysis::goodput::{self, Counted, Now};
-use wire::batch::{Batch, Note};
+use wire::batch::{Batch, Instrumentation, Note};
 use wire::clock::{MonoNanos, ServerNanos};
 use wire::event::{Event, StepRecord};
 use wire::host::{HostFigure, HostSample};
@@ -155,6 +155,9 @@ impl Run {
 
     /// Returns what the run used its wall time for.
     pub(super) fn goodput(&self, now: ServerNanos) -> Result<Goodput, Missing> {
+        if self.instrumentation() == Instrumentation::Trace {
+            return Err(Missing::Imported);
+        }
         let has_begun = self.ranks.iter().all(|(_, rank)| rank.lifeline.has_steps());
         let lifelines: Vec<_> = self.ranks.ever().map(|rank| Some(&rank?.lifeline)).collect();
         let state = match (self.is_over(now), self.hang.is_some() || !has_begun) {

@@ -181,6 +181,7 @@ impl Run {
         repeated.iter().for_each(|event| self.repeat(batch.rank, event, now));
         self.add_probes(batch.rank, &batch.probes);
         self.add_samples(batch.rank, samples, now);
+        self.incoming.set_absent(self.absent_ranks());
         let mut closed = self.incoming.close_ready(now);
         if self.all_said_goodbye() {
             closed.extend(self.incoming.close_all());

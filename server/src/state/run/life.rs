@@ -3,6 +3,7 @@
 use analysis::failure::{self, Ended, RankEnd};
 use analysis::hang::{self, Progress};
 use analysis::{report, stats};
+use wire::batch::Instrumentation;
 use wire::clock::ServerNanos;
 use wire::device::DeviceFigure;
 use wire::views::{Failure, Hang, RunState};
@@ -13,7 +14,24 @@ use super::{HANG_NANOS, LOST_NANOS, REPORTING_NANOS, RankState, Run};
 
 impl Run {
     pub(super) fn all_said_goodbye(&self) -> bool {
-        self.ranks.all(|rank| rank.bye.is_some())
+        match self.instrumentation() {
+            // A rank without a file says nothing. The others have all said hello before the first record arrives.
+            Instrumentation::Trace => self.ranks.iter().all(|(_, rank)| rank.bye.is_some()),
+            _ => self.ranks.all(|rank| rank.bye.is_some()),
+        }
+    }
+
+    /// Returns the number of ranks of an imported job that have no file.
+    pub(super) fn absent_ranks(&self) -> usize {
+        match self.instrumentation() {
+            Instrumentation::Trace => self.ranks.world_size().saturating_sub(self.ranks.spoken()),
+            _ => 0,
+        }
+    }
+
+    /// Returns true if collectives are numbered by function.
+    pub(super) fn numbers_by_function(&self) -> bool {
+        self.instrumentation().numbers_by_function()
     }
 
     pub(super) fn has_ended(&self) -> bool {

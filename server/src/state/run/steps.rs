@@ -87,8 +87,8 @@ impl Run {
             let steps = StepRange { first, last: last.min(before) };
             let analysed = self.steps_between(steps.first, steps.last).into_iter();
             let incomplete = analysed.filter(|step| !step.complete).collect();
-            let (fits, is_unmodified_job) = (self.fits(), self.is_unmodified_job());
-            let older = Older { folder, steps, fits, is_unmodified_job, incomplete };
+            let (fits, numbers_by_function) = (self.fits(), self.numbers_by_function());
+            let older = Older { folder, steps, fits, numbers_by_function, incomplete };
             return Between { placed: Vec::new(), older: Some(older) };
         }
         let kept = self.steps.kept_between(first, last).take(most);
@@ -96,7 +96,7 @@ impl Run {
     }
 
     fn place(&self, records: Arc<StepRecords>) -> Placed {
-        Placed::new(records, &self.fits(), self.is_unmodified_job())
+        Placed::new(records, &self.fits(), self.numbers_by_function())
     }
 
     /// Returns the waterfall of one step, or of the newest complete one if `step` is `None`. Returns `None` if its
