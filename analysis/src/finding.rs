@@ -31,6 +31,8 @@ pub(crate) enum Statement {
     Late { episodes: usize },
     /// The named rank stalls now and then.
     Stalls,
+    /// The named rank is late in a recording of this number of steps.
+    InRecordedSteps { steps: usize },
     /// All ranks spend time in exposed transfers.
     ExposedTransfers,
     /// Ranks take turns at being last.
@@ -48,6 +50,8 @@ pub(crate) enum Reason {
     Steal,
     /// Something else uses the ranks' cores.
     CoresTaken(Taker),
+    /// Only collectives are recorded: what comes before them may be compute or its host.
+    OnlyCollectives,
 }
 
 /// What keeps ranks off their processors.
@@ -131,6 +135,9 @@ pub(crate) struct CoreUse {
 pub(crate) enum Evidence {
     /// Fixing the ranks would have shortened this many of the steps with the fault.
     WouldShorten { shortened: usize, steps: usize },
+    /// The rank was last in this number of collectives. If all ranks were equally often last, one of them would have as
+    /// much with this probability.
+    LastInCollectives { last: usize, collectives: usize, chance: f64 },
     /// The ranks spend more time in a part of the step than the others.
     Longer { segment: Segment, nanos: f64 },
     /// Only this part of additional compute time is processor time.

@@ -25,6 +25,7 @@ pub mod hang;
 pub mod hosts;
 mod in_code;
 mod in_trace;
+mod inferred;
 mod join;
 pub mod latency;
 mod layouts;

@@ -29,8 +29,8 @@ use crate::rate::throughput;
 use crate::step::{CollectiveAnalysis, RankAnalysis, StepAnalysis};
 use crate::verdict::{Findings, Setting};
 use crate::{
-    bursts, comm_model, groups, in_code, in_trace, latency, layouts, loss, overhead, stats, verdict, what_if,
-    wording,
+    bursts, comm_model, groups, in_code, in_trace, inferred, latency, layouts, loss, overhead, stats,
+    verdict, what_if, wording,
 };
 use timing::clocks::ClockFit;
 
@@ -187,8 +187,10 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
     let mut buckets = reasons.list(|| bucket_stats(facts, &observed));
     layouts::name(&mut buckets, &facts.layouts);
     let comm_model = comm_model::fit(&model_points(&buckets));
-    let Findings { verdicts, notes } =
-        if reasons.only_enqueued { Findings::default() } else { findings(facts, &observed, &buckets) };
+    let (Findings { verdicts, notes }, verdicts_missing) = match reasons.only_enqueued {
+        true => (Findings::default(), Some(Missing::OnlyEnqueued)),
+        false => findings(facts, &observed, &buckets, infers_compute(facts, &ledger)),
+    };
     let gaps = gaps(facts, &ledger, &reasons, left_out, observed.len());
     let written = |findings: Vec<Finding>| findings.into_iter().map(wording::verdict).collect();
     Report {
@@ -223,10 +225,7 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         verdicts: written(verdicts),
         past_faults: Vec::new(),
         notes: written(notes),
-        verdicts_missing: match reasons.only_enqueued {
-            true => Some(Missing::OnlyEnqueued),
-            false => verdict::insufficient(observed.len(), facts.ranks as usize),
-        },
+        verdicts_missing,
         computed_on: computed_on(facts),
         buckets,
         clocks: clocks(facts),
@@ -238,6 +237,11 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         attributes: facts.attributes.clone(),
         gaps,
     }
+}
+
+/// Returns true if compute is inferred, because only collectives are recorded.
+fn infers_compute(facts: &RunFacts, ledger: &[RankLedger]) -> bool {
+    facts.instrumentation.is_unmodified_job() && ledger.iter().all(|rank| rank.forward_nanos == 0)
 }
 
 /// Returns what the report does not cover. `left_out` steps are left out, and `observed` remain.
@@ -252,9 +256,8 @@ fn gaps(
         kind: GapKind::Steps,
         sentence: format!("{left_out} of {} steps are left out: {SAMPLED_OUT}", left_out + observed),
     });
-    let infers_compute =
-        facts.instrumentation.is_unmodified_job() && ledger.iter().all(|rank| rank.forward_nanos == 0);
-    let phases = infers_compute.then(|| Gap { kind: GapKind::Phases, sentence: NO_PHASES.into() });
+    let phases =
+        infers_compute(facts, ledger).then(|| Gap { kind: GapKind::Phases, sentence: NO_PHASES.into() });
     let buckets = reasons
         .only_enqueued
         .then(|| Gap { kind: GapKind::Buckets, sentence: Missing::OnlyEnqueued.to_string() });
@@ -407,19 +410,30 @@ fn model_points(buckets: &[BucketStats]) -> Vec<(u64, f64)> {
     sized.map(|bucket| (bucket.bytes, bucket.transfer_nanos.median / 1e9)).collect()
 }
 
-/// Returns what the ranks compute on: GPUs if any rank has device samples.
+/// Returns what the ranks compute on: GPUs if any rank has device samples, and in traces, which are of devices.
 fn computed_on(facts: &RunFacts) -> ComputedOn {
     let has_device = facts.device_states.iter().any(|device_states| !device_states.is_empty());
-    if has_device { ComputedOn::Gpu } else { ComputedOn::Cpu }
+    if has_device || facts.instrumentation == Instrumentation::Trace {
+        ComputedOn::Gpu
+    } else {
+        ComputedOn::Cpu
+    }
 }
 
-fn findings(facts: &RunFacts, observed: &[&StepAnalysis], buckets: &[BucketStats]) -> Findings {
+/// Returns the verdicts and notes, and the reason why there can be no verdict, if so.
+fn findings(
+    facts: &RunFacts,
+    observed: &[&StepAnalysis],
+    buckets: &[BucketStats],
+    infers_compute: bool,
+) -> (Findings, Option<Missing>) {
     let setting = Setting {
         computed_on: computed_on(facts),
         notable_share: facts.notable_share,
         hidden_steps: &facts.hidden_steps,
+        is_recorded: facts.instrumentation == Instrumentation::Trace,
     };
-    let mut found = verdict::verdicts(observed, &setting);
+    let (mut found, missing) = verdict::judge(observed, facts.ranks as usize, &setting);
     let hosts = Hosts { ranks: &facts.hosts, fits: &facts.fits };
     for finding in found.verdicts.iter_mut().chain(&mut found.notes) {
         if let Some(window) = window_of(&finding.verdict, observed) {
@@ -430,8 +444,11 @@ fn findings(facts: &RunFacts, observed: &[&StepAnalysis], buckets: &[BucketStats
         in_trace::explain(finding, facts.traced.as_deref());
         in_code::explain(finding, &facts.stacks);
         layouts::explain(finding, buckets);
+        if infers_compute {
+            inferred::explain(finding);
+        }
     }
-    found
+    (found, missing)
 }
 
 /// Returns the window of a verdict, from its first step to the end of its last, on the server's clock.

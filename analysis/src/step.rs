@@ -86,6 +86,9 @@ pub struct CollectiveAnalysis {
     pub bytes: u64,
     /// The rank that started last; `None` if ranks are missing or clocks are not aligned well enough.
     pub culprit: Option<usize>,
+    /// By how much it started after the rank before it; `None` as above, among one rank, and if the clocks of both may be
+    /// wrong by as much.
+    pub last_by_nanos: Option<u64>,
     /// The mean over ranks of the wait by aligned clocks.
     pub wait_nanos: Option<f64>,
     /// The mean over ranks of the clock-free wait.
@@ -340,6 +343,7 @@ fn analyse_collective(
         bucket: first.bucket,
         bytes: first.bytes,
         culprit: collective.latest.map(|(rank, _)| rank),
+        last_by_nanos: last_by(collective),
         wait_nanos: stats::mean(aligned().map(|(wait, _)| wait as f64)),
         wait_clock_free_nanos: stats::mean(members.iter().map(|member| member.wait.clock_free as f64))?,
         transfer_nanos: stats::median(
@@ -349,6 +353,15 @@ fn analyse_collective(
         hidden_nanos: hidden.sum(),
         duration_nanos: members.iter().map(|member| duration(member.record).unsigned_abs()).sum(),
     })
+}
+
+/// Returns by how much the last rank started after the one before it, in nanoseconds; `None` if their clocks may be wrong by
+/// as much.
+fn last_by(collective: &JoinedCollective<'_>) -> Option<u64> {
+    let (rank, last) = collective.latest?;
+    let others = collective.members.iter().filter(|member| member.rank != rank);
+    let (before, bound) = others.filter_map(|member| Some((member.start?, member.wait.bound))).max()?;
+    Some((last - before).max(0).unsigned_abs()).filter(|&nanos| nanos >= bound)
 }
 
 /// Fills in the lateness: start_r - median_q start_q, averaged over the step's collectives among all ranks.

@@ -21,6 +21,7 @@ mod episodes;
 mod everyone;
 mod evidence;
 mod excess;
+mod few;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod processor;
@@ -75,6 +76,8 @@ pub struct Setting<'a> {
     pub notable_share: f64,
     /// The steps that cannot be shown, in ascending order. None of them becomes an example step.
     pub hidden_steps: &'a [u64],
+    /// Whether the run is imported from files, so that no more steps will come.
+    pub is_recorded: bool,
 }
 
 impl Setting<'_> {
@@ -96,8 +99,24 @@ pub(crate) struct Findings {
     pub(crate) notes: Vec<Finding>,
 }
 
+/// Finds all verdicts over `steps`, which must be observed steps in ascending order, and the reason why there can be none,
+/// if so. A recorded job of few steps is judged by its collectives ([`few`]).
+pub(crate) fn judge(
+    steps: &[&StepAnalysis],
+    ranks: usize,
+    setting: &Setting<'_>,
+) -> (Findings, Option<Missing>) {
+    if few::applies(steps.len(), ranks, setting) {
+        return match few::judge(steps, setting) {
+            Ok(findings) => (findings, None),
+            Err(missing) => (Findings::default(), Some(missing)),
+        };
+    }
+    (verdicts(steps, setting), insufficient(steps.len(), ranks))
+}
+
 /// Finds all verdicts over `steps`, which must be observed steps in ascending order.
-pub(crate) fn verdicts(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Findings {
+fn verdicts(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Findings {
     let ranks = steps.iter().map(|step| step.ranks.len()).max().unwrap_or(0);
     if ranks < 2 || steps.len() < MIN_STEPS {
         return Findings::default();

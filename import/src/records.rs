@@ -178,11 +178,16 @@ fn merged(intervals: Intervals, most: usize) -> Intervals {
     intervals.with_gaps((*limit).max(0).unsigned_abs())
 }
 
-/// Returns the function of a collective: the one that the job called, where the trace says it.
+/// Returns the function of a collective: the one that the job called, where the trace says it. Kernels of messages are those of
+/// all-to-alls in a trace that issues all-to-alls and no messages.
 fn function(trace: &Trace, work: &Work) -> Function {
     let called = work.carried.and_then(|at| trace.carried[at as usize].function);
-    match work.kind {
-        Kind::Collective(of_kernel) => called.unwrap_or(of_kernel),
+    let of_kernel = match work.kind {
+        Kind::Collective(Function::SendReceive) if trace.all_to_alls > 0 && trace.messages == 0 => {
+            Function::AllToAll
+        }
+        Kind::Collective(function) => function,
         _ => Function::Other,
-    }
+    };
+    called.unwrap_or(of_kernel)
 }

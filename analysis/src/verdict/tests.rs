@@ -57,8 +57,12 @@ fn run(steps: u64, fault: impl Fn(u64, usize) -> Option<(u64, Part)>) -> Vec<Ste
     (0..steps).map(|n| step(n, [of(n, 0), of(n, 1), of(n, 2), of(n, 3)])).collect()
 }
 
-const ON_GPUS: Setting<'_> =
-    Setting { computed_on: ComputedOn::Gpu, notable_share: NOTABLE_SHARE, hidden_steps: &[] };
+const ON_GPUS: Setting<'_> = Setting {
+    computed_on: ComputedOn::Gpu,
+    notable_share: NOTABLE_SHARE,
+    hidden_steps: &[],
+    is_recorded: false,
+};
 const ON_CPUS: Setting<'_> = Setting { computed_on: ComputedOn::Cpu, ..ON_GPUS };
 
 /// Verdicts and notes in words.

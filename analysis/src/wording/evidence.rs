@@ -18,6 +18,11 @@ impl Who<'_> {
                 "{} would have shortened {shortened} of {steps} steps",
                 self.choose("fixing it", "fixing one of them would save little; fixing all of them")
             ),
+            Evidence::LastInCollectives { last, collectives, chance } => format!(
+                "it was the last to start in {last} of {collectives} collectives; if all ranks were equally often last, \
+                 some rank would be so far behind with a probability of {}",
+                if *chance < 0.001 { "less than 0.1 %".into() } else { percent(*chance) }
+            ),
             Evidence::Longer { segment, nanos } => {
                 format!("{its} {} is {} longer than the mean of the other ranks", name(*segment), units::nanos(*nanos))
             }

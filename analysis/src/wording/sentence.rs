@@ -10,6 +10,7 @@ pub(super) fn sentence(finding: &Finding, who: &Who<'_>) -> String {
     match finding.statement {
         Statement::Late { episodes } => late(finding, who, episodes),
         Statement::Stalls => stalls(finding, who),
+        Statement::InRecordedSteps { steps } => in_recorded_steps(finding, who, steps),
         Statement::ExposedTransfers => exposed_transfers(&finding.verdict),
         Statement::Turns { kept_off_processors } => turns(finding, who, kept_off_processors),
         Statement::Slower { share } => slower(finding, who, share),
@@ -73,6 +74,17 @@ fn stalls(finding: &Finding, who: &Who<'_>) -> String {
     units::capitalized(&sentence)
 }
 
+fn in_recorded_steps(finding: &Finding, who: &Who<'_>, steps: usize) -> String {
+    let (name, does, (cost, share)) = (who.name(), does(finding, who), cost(&finding.verdict));
+    let recorded = match steps {
+        1 => "the only recorded step".into(),
+        _ => format!("the {steps} recorded steps"),
+    };
+    units::capitalized(&format!(
+        "in {recorded}, {name} {does}, which costs {cost} per step ({share} of step time)."
+    ))
+}
+
 /// Returns what the ranks do, or did if the fault is over.
 fn does(finding: &Finding, who: &Who<'_>) -> String {
     let (verdict, its) = (&finding.verdict, who.its());
@@ -98,6 +110,13 @@ fn does(finding: &Finding, who: &Who<'_>) -> String {
             (computes, format!("more slowly because {its} GPU lowered its clock ({why})"))
         }
         (Cause::Compute | Cause::ClockThrottle, _) => (computes, "more slowly than the others".into()),
+        (Cause::Unknown, Some(Reason::OnlyCollectives)) => (
+            ["is", "are", who.choose("was", "were")],
+            format!(
+                "late because of {its} compute or {its} {} (it is not recorded which)",
+                who.choose("host", "hosts")
+            ),
+        ),
         (Cause::CollectiveConfiguration | Cause::Unknown, _) => (
             ["is", "are", who.choose("was", "were")],
             "late for a reason that the records do not show".into(),

@@ -12,7 +12,7 @@ use crate::records::RankRecords;
 
 /// The largest number of records of a batch: far fewer than the wire format allows, so that no batch is too long.
 const RECORDS: usize = 16_384;
-/// By how much the clocks of two traces may differ, in nanoseconds. Collectives narrow it down.
+/// By how much the clock of a trace may differ from that of the first one, in nanoseconds. Collectives narrow it down.
 const CLOCK_ERROR_NANOS: i64 = 10_000_000_000;
 /// The number of probes of the clock: a line through them is level to a few parts per million.
 const PROBES: i64 = 2;
@@ -27,7 +27,9 @@ pub(super) fn batches(
     found: &[(u32, String, Trace, RankRecords)],
 ) -> Vec<Batch> {
     let mut rounds: Vec<Vec<Batch>> = Vec::new();
-    for (rank, file, trace, records) in found {
+    for (at, (rank, file, trace, records)) in found.iter().enumerate() {
+        // All times are on the clock of the first trace.
+        let clock_error = if at == 0 { 0 } else { CLOCK_ERROR_NANOS };
         let batch = Batch {
             run: run.clone(),
             rank: Rank(*rank),
@@ -35,7 +37,7 @@ pub(super) fn batches(
             incarnation: incarnation(file, trace),
             seq: BatchSeq(0),
             anchor: anchor(records),
-            probes: Vec::new(),
+            probes: probes(records, clock_error),
             drops: Vec::new(),
             notes: Vec::new(),
             events: Vec::new(),
@@ -62,11 +64,9 @@ fn of_rank(empty: &Batch, name: &str, file: &str, trace: &Trace, records: &RankR
         parameters: 0,
         instrumentation: Instrumentation::Trace,
     };
-    let first = Batch {
-        probes: probes(records),
-        notes: vec![Note::Hello(hello), Note::Attributes(attributes(file, trace))],
-        ..empty.clone()
-    };
+    let first =
+        Batch { notes: vec![Note::Hello(hello), Note::Attributes(attributes(file, trace))], ..empty.clone() };
+    let empty = Batch { probes: Vec::new(), ..empty.clone() };
     let parts =
         records.events.chunks(RECORDS).map(|events| Batch { events: events.to_vec(), ..empty.clone() });
     let goodbye =
@@ -95,15 +95,15 @@ fn anchor(records: &RankRecords) -> ClockAnchor {
     ClockAnchor { mono: records.begin, unix: UnixNanos(records.begin.0) }
 }
 
-/// Returns probes that say: this clock is that of the time of day, to [`CLOCK_ERROR_NANOS`].
-fn probes(records: &RankRecords) -> Vec<Probe> {
+/// Returns probes that say: this clock is that of the time of day, to `error` nanoseconds.
+fn probes(records: &RankRecords, error: i64) -> Vec<Probe> {
     let probe = |number: i64| {
         let at = records.begin.0.saturating_add(number * BETWEEN_PROBES_NANOS);
         Probe {
-            sent: MonoNanos(at.saturating_sub(CLOCK_ERROR_NANOS)),
+            sent: MonoNanos(at.saturating_sub(error)),
             server_received: ServerNanos(at),
             server_sent: ServerNanos(at),
-            received: MonoNanos(at.saturating_add(CLOCK_ERROR_NANOS)),
+            received: MonoNanos(at.saturating_add(error)),
         }
     };
     (0..PROBES).map(probe).collect()

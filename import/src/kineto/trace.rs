@@ -67,6 +67,10 @@ pub struct Trace {
     pub carried: Vec<Carried>,
     /// The groups of collectives.
     pub groups: Vec<Group>,
+    /// The number of all-to-alls that the host issued, as its ranges name them.
+    pub all_to_alls: u64,
+    /// The number of messages that it issued, or of groups of calls that may have some.
+    pub messages: u64,
     /// The number of events in the file.
     pub events: u64,
     /// What is damaged, missing, or left out.
@@ -175,6 +179,7 @@ impl Reading {
             "kernel" | "gpu_memcpy" | "gpu_memset" | "Kernel" | "Memcpy" | "Memset" => self.work(&event),
             "cuda_runtime" | "cuda_driver" | "Runtime" => self.launch(&event),
             "user_annotation" | "cpu_op" | "Operator" if event.name.starts_with(STEP) => self.step(&event),
+            "user_annotation" if event.name.starts_with("nccl:") => self.issued(&event.name["nccl:".len()..]),
             _ => {}
         }
         let kept = self.trace.work.len() + self.trace.launches.len();
@@ -229,6 +234,13 @@ impl Reading {
         if let Some((at, _)) = event.times().filter(|_| correlation != 0) {
             self.trace.launches.push(Launch { at, correlation });
         }
+    }
+
+    /// Counts what the host issued. The kernels of all-to-alls and of messages have the same name.
+    fn issued(&mut self, name: &str) {
+        let begins_with = |prefixes: [&str; 3]| prefixes.iter().any(|prefix| name.starts_with(prefix));
+        self.trace.all_to_alls += u64::from(begins_with(["all_to_all", "alltoall", "_all_to_all"]));
+        self.trace.messages += u64::from(begins_with(["send", "recv", "coalesced"]));
     }
 
     fn step(&mut self, event: &Written<'_>) {

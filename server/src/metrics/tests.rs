@@ -123,6 +123,7 @@ fn enqueued() -> CollectiveAnalysis {
         bucket: Bucket(0),
         bytes: 0,
         culprit: None,
+        last_by_nanos: None,
         wait_nanos: None,
         wait_clock_free_nanos: 0.0,
         transfer_nanos: None,

@@ -156,7 +156,10 @@ impl RankDevices {
 /// a rank that is not a culprit. `known` says which ranks have devices. Returns `None` if either has none.
 pub(super) fn to_compare(report: &Report, known: &[bool]) -> Option<(u32, u32)> {
     let wants = |verdict: &&Verdict| {
-        matches!(verdict.cause, Cause::Compute | Cause::MoreWork | Cause::Host | Cause::ClockThrottle)
+        matches!(
+            verdict.cause,
+            Cause::Compute | Cause::MoreWork | Cause::Host | Cause::ClockThrottle | Cause::Unknown
+        )
     };
     let suspects = report.verdicts.iter().find(wants)?.culprit.as_ref().map(Culprit::ranks)?;
     let has_device = |rank: &u32| known.get(*rank as usize).is_some_and(|known| *known);

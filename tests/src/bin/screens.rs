@@ -178,7 +178,8 @@ fn simulated(screens: &mut Screens) -> anyhow::Result<()> {
         "comparison",
     )?;
     screens.take("plan", &format!("{}/plan", server.address), "plan")?;
-    let mut many = Feed::new(Simulation::run(&Plan { singly_from: 260, ..job(1_024, 300, (150, 300)) }));
+    let many = Simulation::run(&Plan { singly_from: 260, ..job(1_024, 300, (150, 300)) });
+    let mut many = Feed::new(devices::sampled(many, 614, throttle::THERMAL, 1_350));
     many.send_all_but(40, &server.address)?;
     let run = many.run.clone();
     std::thread::scope(|scope| {

@@ -90,6 +90,13 @@ pub enum Missing {
         /// The number of observed steps that a verdict needs.
         needed: u64,
     },
+    /// The collectives of a recording do not show that a rank is slow.
+    FewCollectives {
+        /// The number of collectives among all ranks.
+        collectives: u64,
+        /// The number of observed steps.
+        steps: u64,
+    },
     /// The run has only one rank, so no rank can be compared with another.
     OneRank,
     /// The run has only one rank, which reduces nothing.
@@ -166,6 +173,14 @@ impl fmt::Display for Missing {
                     f,
                     "insufficient evidence: {observed} observed step{}; a verdict needs {needed}",
                     if *observed == 1 { "" } else { "s" }
+                );
+            }
+            Self::FewCollectives { collectives, steps } => {
+                return write!(
+                    f,
+                    "insufficient evidence: in the {collectives} collectives of {steps} recorded step{}, no rank is late, \
+                     at a cost, more than chance explains",
+                    if *steps == 1 { "" } else { "s" }
                 );
             }
             Self::OneRank => "a run of one rank has no other ranks to compare with",
