@@ -146,6 +146,7 @@ mod tests {
             last_seen_unix_millis: started,
             ranks_expected: ranks,
             most_ranks: ranks,
+            imported: false,
             ranks_reporting: ranks,
             steps: 100,
             last_step: Some(99),

@@ -220,6 +220,8 @@ pub(crate) enum Doubt {
     ProcessorsVary,
     /// The job may have changed what it computes.
     JobMayHaveChanged,
+    /// The device did nothing, and the recording does not say why.
+    IdleForUnknownReason,
 }
 
 /// Why a run makes no progress.

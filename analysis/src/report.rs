@@ -96,6 +96,10 @@ const NO_PHASES: &str = "only collectives are recorded, so compute is inferred: 
     collective of a step that found its stream idle, except for collectives whose result the rank waits for; forward, \
     optimizer and unmarked input are part of it, and all of it is called backward";
 
+/// What traces lack that have no operators.
+const NO_PHASES_IN_TRACES: &str = "the traces have no operators, so nothing shows which kernels are of the forward pass or of the \
+    optimizer: all compute is called backward";
+
 /// Why some steps of a run are left out.
 const SAMPLED_OUT: &str = "only the enqueueing of their collectives was recorded, because observing every step in full \
     would exceed the overhead budget; all figures come from the other steps, which are the same on every rank";
@@ -239,6 +243,15 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
     }
 }
 
+/// Returns why compute is not split into phases, if it is not.
+fn phases_missing(facts: &RunFacts, ledger: &[RankLedger]) -> Option<&'static str> {
+    let is_split = ledger.iter().any(|rank| rank.forward_nanos > 0) || ledger.is_empty();
+    match facts.instrumentation {
+        Instrumentation::Trace => (!is_split).then_some(NO_PHASES_IN_TRACES),
+        _ => infers_compute(facts, ledger).then_some(NO_PHASES),
+    }
+}
+
 /// Returns true if compute is inferred, because only collectives are recorded.
 fn infers_compute(facts: &RunFacts, ledger: &[RankLedger]) -> bool {
     facts.instrumentation.is_unmodified_job() && ledger.iter().all(|rank| rank.forward_nanos == 0)
@@ -257,7 +270,7 @@ fn gaps(
         sentence: format!("{left_out} of {} steps are left out: {SAMPLED_OUT}", left_out + observed),
     });
     let phases =
-        infers_compute(facts, ledger).then(|| Gap { kind: GapKind::Phases, sentence: NO_PHASES.into() });
+        phases_missing(facts, ledger).map(|text| Gap { kind: GapKind::Phases, sentence: text.into() });
     let buckets = reasons
         .only_enqueued
         .then(|| Gap { kind: GapKind::Buckets, sentence: Missing::OnlyEnqueued.to_string() });

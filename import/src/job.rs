@@ -1,6 +1,7 @@
 //! The traces of several ranks as one job: which rank each is, and the batches that an agent on each rank would have sent.
 
 mod batches;
+mod clocks;
 mod ranks;
 
 use wire::batch::Batch;

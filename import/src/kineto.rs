@@ -8,6 +8,7 @@
 
 mod event;
 pub mod figures;
+mod host;
 mod steps;
 mod trace;
 mod work;

@@ -210,7 +210,10 @@ impl<R: Read> Pieces<R> {
         let mut at = at;
         loop {
             if let Some(length) = value_length(&self.buffer[at..self.to]) {
-                return Ok(Some((at, at + length)));
+                // A bracket where a value should be.
+                let is_value = length > 0;
+                let syntax = NotATrace::Syntax { at: self.before + at as u64 };
+                return if is_value { Ok(Some((at, at + length))) } else { Err(syntax) };
             }
             let offset = at - self.from;
             if !self.read_on()? {
@@ -353,6 +356,8 @@ mod tests {
         assert!(first("12").contains("not JSON"));
         assert!(first("{3: 4}").contains("byte 1 "));
         assert!(first("{\"a\" 4}").contains("byte 5 "));
+        assert!(first("[}").contains("byte 1 "));
+        assert!(first("{\"a\": }").contains("byte 6 "));
     }
 
     #[test]

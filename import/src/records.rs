@@ -2,13 +2,16 @@
 //!
 //! - A collective is a [`BucketRecord`] of the step that launched it. Its start and its end are those of its kernel. It was
 //!   ready when the compute kernel before it ended: a launch says only when the host asked for it.
-//! - Compute is one span of [`SpanKind::Backward`] for each stretch in which some kernel ran that is not a collective.
+//! - Compute is one span for each stretch in which some kernel of a phase ran that is not a collective. The phase is that of the
+//!   launch: kernels that the autograd engine launches are backward, those within a parameter update are optimizer, and all
+//!   others are forward. Without operators in the trace, all compute is called backward.
+//! - Input is the host's wait for its data loader, where the device does nothing.
 //! - The rank is blocked while a collective runs and nothing is computed, unless that is as short as the gaps between
 //!   kernels are.
 
 mod numbers;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use timing::intervals::{Interval, Intervals};
 use wire::clock::MonoNanos;
@@ -24,6 +27,8 @@ use numbers::Numbers;
 const GAP_NANOS: i64 = 30_000;
 /// The largest number of spans of a step. Beyond it, compute with the shortest gaps counts as one.
 const MAX_SPANS: usize = 12_000;
+/// The phases in which kernels are launched.
+const PHASES: [SpanKind; 3] = [SpanKind::Forward, SpanKind::Backward, SpanKind::Optimizer];
 /// The number of the only step of a trace that marks none, and the number that is added to those of a trace that has none
 /// beyond it: the first two steps of a run count as its warm-up.
 const FIRST_COUNTED: u64 = 2;
@@ -56,10 +61,12 @@ pub fn records(trace: &Trace, steps: &[DeviceStep], world_size: u32) -> RankReco
     let time = |nanos: i64| MonoNanos(nanos.saturating_add(base));
     found.begin = time(counted.first().map_or(0, |step| step.begin));
     let numbers = Numbers::new(trace, world_size);
+    let phases: HashMap<u64, SpanKind> =
+        trace.launches.iter().filter_map(|launch| Some((launch.correlation, launch.phase?))).collect();
     for step in counted {
         let number = Step(step.number + shift);
         found.steps.push(number.0);
-        let step = OneStep { trace, step, number, base };
+        let step = OneStep { trace, phases: &phases, step, number, base };
         found.collectives += step.collectives(&numbers, &mut found.events);
         step.spans(&mut found.events);
         let (begin, end) = (time(step.step.begin), time(step.step.end));
@@ -93,6 +100,8 @@ fn counted<'a>(trace: &Trace, steps: &'a [DeviceStep], remarks: &mut Remarks) ->
 /// A step of a trace.
 struct OneStep<'a> {
     trace: &'a Trace,
+    /// The phases of launches, by correlation.
+    phases: &'a HashMap<u64, SpanKind>,
     step: &'a DeviceStep,
     number: Step,
     base: i64,
@@ -110,6 +119,16 @@ impl OneStep<'_> {
     /// Returns when work of a kind ran within the step.
     fn ran(&self, wanted: impl Fn(Kind) -> bool) -> Intervals {
         let ran = self.work().filter(|work| wanted(work.kind)).map(|work| (work.begin, work.end));
+        Intervals::union(ran).clip((self.step.begin, self.step.end))
+    }
+
+    /// Returns when some kernel of a phase ran within the step.
+    fn computed(&self, phase: SpanKind) -> Intervals {
+        let of_phase = |work: &&Work| {
+            let known = self.phases.get(&work.correlation).copied();
+            work.kind == Kind::Compute && known.unwrap_or(SpanKind::Backward) == phase
+        };
+        let ran = self.work().filter(of_phase).map(|work| (work.begin, work.end));
         Intervals::union(ran).clip((self.step.begin, self.step.end))
     }
 
@@ -144,7 +163,7 @@ impl OneStep<'_> {
 
     /// Adds the spans of the step.
     fn spans(&self, events: &mut Vec<Event>) {
-        let compute = merged(self.ran(|kind| kind == Kind::Compute), MAX_SPANS);
+        let compute = self.ran(|kind| kind == Kind::Compute);
         let communication = self.ran(Kind::is_collective);
         let blocked = communication.subtract(&compute);
         let blocked = blocked.as_slice().iter().filter(|(begin, end)| end - begin > GAP_NANOS);
@@ -153,7 +172,12 @@ impl OneStep<'_> {
             let (begin, end) = (self.time(begin), self.time(end));
             events.push(Event::Span(Span { step: self.number, kind, begin, end, cpu_nanos: 0 }));
         };
-        compute.as_slice().iter().for_each(|&ran| add(SpanKind::Backward, ran));
+        for phase in PHASES {
+            let ran = merged(self.computed(phase), MAX_SPANS / PHASES.len());
+            ran.as_slice().iter().for_each(|&ran| add(phase, ran));
+        }
+        let input = Intervals::union(self.trace.input.iter().copied()).clip((self.step.begin, self.step.end));
+        input.as_slice().iter().for_each(|&waited| add(SpanKind::Input, waited));
         copies.as_slice().iter().for_each(|&ran| add(SpanKind::H2d, ran));
         blocked.for_each(|&ran| add(SpanKind::Blocked, ran));
     }

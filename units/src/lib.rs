@@ -177,6 +177,12 @@ pub fn bytes(bytes: u64) -> String {
     format!("{} {}", significant(value), units[unit])
 }
 
+/// Formats the payload of a collective, of which 0 bytes mean that its size is not recorded: `25.0 MiB`, `—`.
+#[must_use]
+pub fn payload(of: u64) -> String {
+    if of == 0 { "—".into() } else { bytes(of) }
+}
+
 /// Formats a rate with a decimal prefix: `1.23 GB/s` for `rate(1.23e9, "B/s")`.
 #[must_use]
 pub fn rate(value: f64, unit: &str) -> String {

@@ -75,6 +75,7 @@ pub fn summary(id: &str, name: &str, state: RunState, step_time_nanos: u64) -> R
         last_seen_unix_millis: 1_760_000_060_000,
         ranks_expected: 4,
         most_ranks: 4,
+        imported: false,
         ranks_reporting: 4,
         steps: 200,
         last_step: Some(199),

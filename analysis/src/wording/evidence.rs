@@ -179,6 +179,11 @@ impl Who<'_> {
             Doubt::ProcessorsVary => {
                 "CPUs vary this much for short periods: clock frequency, neighbors, steal, cache".into()
             }
+            Doubt::IdleForUnknownReason => format!(
+                "{} device did nothing in that time, and the trace does not say why: the host was late, or waited for \
+                 something that is not recorded",
+                self.its()
+            ),
             Doubt::JobMayHaveChanged => {
                 "the job itself may have changed what it computes at that step".into()
             }

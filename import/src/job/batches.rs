@@ -4,21 +4,15 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use wire::attributes::{Attributes, MAX_VALUE_BYTES};
 use wire::batch::{Batch, Bye, Hello, Instrumentation, Note};
-use wire::clock::{ClockAnchor, MonoNanos, Probe, ServerNanos, UnixNanos};
+use wire::clock::{ClockAnchor, UnixNanos};
 use wire::ids::{BatchSeq, Incarnation, Rank, RunId};
 
+use super::clocks;
 use crate::kineto::Trace;
 use crate::records::RankRecords;
 
 /// The largest number of records of a batch: far fewer than the wire format allows, so that no batch is too long.
 const RECORDS: usize = 16_384;
-/// By how much the clock of a trace may differ from that of the first one, in nanoseconds. Collectives narrow it down.
-const CLOCK_ERROR_NANOS: i64 = 10_000_000_000;
-/// The number of probes of the clock: a line through them is level to a few parts per million.
-const PROBES: i64 = 2;
-/// The time between them, in nanoseconds.
-const BETWEEN_PROBES_NANOS: i64 = 1_000_000_000;
-
 /// Returns the batches of all ranks, so that the ranks' steps arrive together.
 pub(super) fn batches(
     run: &RunId,
@@ -27,9 +21,8 @@ pub(super) fn batches(
     found: &[(u32, String, Trace, RankRecords)],
 ) -> Vec<Batch> {
     let mut rounds: Vec<Vec<Batch>> = Vec::new();
-    for (at, (rank, file, trace, records)) in found.iter().enumerate() {
-        // All times are on the clock of the first trace.
-        let clock_error = if at == 0 { 0 } else { CLOCK_ERROR_NANOS };
+    let clocks = clocks::align(&found.iter().map(|(.., records)| records).collect::<Vec<_>>());
+    for ((rank, file, trace, records), clock) in found.iter().zip(clocks) {
         let batch = Batch {
             run: run.clone(),
             rank: Rank(*rank),
@@ -37,7 +30,7 @@ pub(super) fn batches(
             incarnation: incarnation(file, trace),
             seq: BatchSeq(0),
             anchor: anchor(records),
-            probes: probes(records, clock_error),
+            probes: clocks::probes(records.begin, clock),
             drops: Vec::new(),
             notes: Vec::new(),
             events: Vec::new(),
@@ -95,20 +88,6 @@ fn anchor(records: &RankRecords) -> ClockAnchor {
     ClockAnchor { mono: records.begin, unix: UnixNanos(records.begin.0) }
 }
 
-/// Returns probes that say: this clock is that of the time of day, to `error` nanoseconds.
-fn probes(records: &RankRecords, error: i64) -> Vec<Probe> {
-    let probe = |number: i64| {
-        let at = records.begin.0.saturating_add(number * BETWEEN_PROBES_NANOS);
-        Probe {
-            sent: MonoNanos(at.saturating_sub(error)),
-            server_received: ServerNanos(at),
-            server_sent: ServerNanos(at),
-            received: MonoNanos(at.saturating_add(error)),
-        }
-    };
-    (0..PROBES).map(probe).collect()
-}
-
 /// Returns the number of events that a batch may hold.
 #[cfg(test)]
 fn largest(batches: &[Batch]) -> usize {
@@ -118,6 +97,7 @@ fn largest(batches: &[Batch]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::clock::MonoNanos;
     use wire::event::{Event, StepRecord};
     use wire::ids::Step;
 

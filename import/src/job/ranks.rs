@@ -68,10 +68,11 @@ fn distinct(ranks: Option<Vec<u32>>) -> Option<Vec<u32>> {
 fn rank_in_name(file: &str) -> Option<u32> {
     let file = file.to_ascii_lowercase();
     BEFORE_RANK.iter().find_map(|before| {
-        let after = &file[file.find(before)? + before.len()..];
-        let digits = after.trim_start_matches(['-', '_', '=']);
-        let length = digits.bytes().take_while(u8::is_ascii_digit).count();
-        digits[..length].parse().ok()
+        file.match_indices(before).find_map(|(at, _)| {
+            let digits = file[at + before.len()..].trim_start_matches(['-', '_', '=']);
+            let length = digits.bytes().take_while(u8::is_ascii_digit).count();
+            digits[..length].parse().ok()
+        })
     })
 }
 
@@ -109,6 +110,7 @@ mod tests {
         let (named, world, _) =
             ranks(vec![source("rank-10.json", None, None), source("rank-2.json", Some(0), None)]);
         assert_eq!((named, world), (vec![(2, "rank-2.json".into()), (10, "rank-10.json".into())], 11));
+        assert_eq!(rank_in_name("samples__resnet50_num_workers_4__worker3.pt.trace.json.gz"), Some(3));
         let (ordered, world, remarks) = ranks(vec![source("x10", None, None), source("x9", None, None)]);
         assert_eq!((ordered, world, remarks), (vec![(0, "x9".into()), (1, "x10".into())], 2, 2));
     }

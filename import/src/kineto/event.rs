@@ -18,6 +18,10 @@ pub(super) struct Written<'a> {
     #[serde(borrow, default)]
     pub(super) name: Cow<'a, str>,
     #[serde(borrow)]
+    pid: Option<&'a RawValue>,
+    #[serde(borrow)]
+    tid: Option<&'a RawValue>,
+    #[serde(borrow)]
     ts: Option<&'a RawValue>,
     #[serde(borrow)]
     dur: Option<&'a RawValue>,
@@ -25,7 +29,18 @@ pub(super) struct Written<'a> {
     pub(super) args: Option<&'a RawValue>,
 }
 
-impl Written<'_> {
+impl<'a> Written<'a> {
+    /// Returns the process and the thread, as they are written: numbers in some traces, texts in others.
+    pub(super) fn thread(&self) -> (&str, &str) {
+        let written = |id: Option<&'a RawValue>| id.map_or("", RawValue::get);
+        (written(self.pid), written(self.tid))
+    }
+
+    /// Returns the stream whose row the event is in, as the oldest releases write it: `stream 7`.
+    pub(super) fn stream(&self) -> Option<i64> {
+        self.tid?.get().trim_matches('"').strip_prefix("stream ")?.parse().ok()
+    }
+
     /// Returns the begin and the end in nanoseconds; `None` if they are not numbers.
     pub(super) fn times(&self) -> Option<(i64, i64)> {
         let begin = nanos(self.ts?.get())?;

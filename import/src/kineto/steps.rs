@@ -86,7 +86,10 @@ mod tests {
     ) -> Vec<(u64, i64, i64, Vec<usize>)> {
         let trace = Trace {
             work: work.to_vec(),
-            launches: launches.iter().map(|&(correlation, at)| Launch { at, correlation }).collect(),
+            launches: launches
+                .iter()
+                .map(|&(correlation, at)| Launch { at, correlation, phase: None })
+                .collect(),
             steps: marked.iter().map(|&(number, begin, end)| Marked { number, begin, end }).collect(),
             ..Trace::default()
         };

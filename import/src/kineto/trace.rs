@@ -4,8 +4,11 @@ use std::collections::HashMap;
 use std::io::{self, Read};
 
 use serde::Deserialize;
+use timing::intervals::Interval;
+use wire::event::SpanKind;
 
 use super::event::{Arguments, Group, Written};
+use super::host::Ranges;
 use super::work::{Carried, Kind, Work};
 use crate::pieces::{End, NotATrace, Piece, Pieces, plain};
 use crate::remarks::Remarks;
@@ -29,6 +32,8 @@ pub struct Launch {
     pub at: i64,
     /// The number that it shares with the work.
     pub correlation: u64,
+    /// The phase that launches it, if the trace shows it.
+    pub phase: Option<SpanKind>,
 }
 
 /// A step that the job told the profiler of, on the host.
@@ -59,6 +64,8 @@ pub struct Trace {
     pub work: Vec<Work>,
     /// The launches, in the order of the file.
     pub launches: Vec<Launch>,
+    /// When the host waited for the next batch of a data loader, in nanoseconds on the trace's clock.
+    pub input: Vec<Interval>,
     /// The marked steps, in order of time.
     pub steps: Vec<Marked>,
     /// The names of kernels.
@@ -115,23 +122,17 @@ struct DeviceProperties {
 /// Returns an error if nothing of the file can be read. A file that is damaged gives what it holds, with remarks.
 pub fn read(file: impl Read) -> Result<Trace, Unreadable> {
     let mut reading = Reading::default();
-    let mut pieces = Pieces::new(plain(file)?);
-    while let Some(piece) = pieces.next()? {
-        match piece {
-            Piece::Event(event) => reading.event(event)?,
-            Piece::Field(key, value) => reading.field(key, value),
-        }
+    let damage = reading.all(&mut Pieces::new(plain(file)?))?;
+    let Reading { mut trace, mut ranges, threads, .. } = reading;
+    trace.input = std::mem::take(&mut ranges.input);
+    let phases = ranges.phases();
+    for (launch, thread) in trace.launches.iter_mut().zip(threads) {
+        launch.phase = phases.at(thread, launch.at);
     }
-    let Reading { mut trace, .. } = reading;
     if trace.events == 0 {
         return Err(Unreadable::NoEvents);
     }
-    if let End::Early { at, error } = pieces.end() {
-        let why = error.map(|error| format!(" ({error})")).unwrap_or_default();
-        trace
-            .remarks
-            .add(format!("the file ends early, at byte {at} of its text{why}: what follows is missing"));
-    }
+    damage.into_iter().for_each(|damage| trace.remarks.add(damage));
     trace.work.sort_by_key(|work| (work.begin, work.end));
     trace.steps.sort_by_key(|step| (step.begin, step.end));
     trace.steps.dedup_by_key(|step| step.number);
@@ -143,9 +144,30 @@ struct Reading {
     trace: Trace,
     names: HashMap<String, u32>,
     groups: HashMap<Group, u32>,
+    ranges: Ranges,
+    /// The thread of each launch.
+    threads: Vec<u32>,
 }
 
 impl Reading {
+    /// Reads all pieces. Returns what is damaged, if the text does not end as it should. What lies before the damage counts.
+    fn all<R: Read>(&mut self, pieces: &mut Pieces<R>) -> Result<Option<String>, Unreadable> {
+        loop {
+            match pieces.next() {
+                Ok(Some(Piece::Event(event))) => self.event(event)?,
+                Ok(Some(Piece::Field(key, value))) => self.field(key, value),
+                Ok(None) => break,
+                Err(damage) if self.trace.events > 0 => {
+                    return Ok(Some(format!("the file is damaged, and the rest of it left out: {damage}")));
+                }
+                Err(damage) => return Err(damage.into()),
+            }
+        }
+        let End::Early { at, error } = pieces.end() else { return Ok(None) };
+        let why = error.map(|error| format!(" ({error})")).unwrap_or_default();
+        Ok(Some(format!("the file ends early, at byte {at} of its text{why}: what follows is missing")))
+    }
+
     fn field(&mut self, key: &[u8], value: &[u8]) {
         let trace = &mut self.trace;
         match key {
@@ -180,6 +202,7 @@ impl Reading {
             "cuda_runtime" | "cuda_driver" | "Runtime" => self.launch(&event),
             "user_annotation" | "cpu_op" | "Operator" if event.name.starts_with(STEP) => self.step(&event),
             "user_annotation" if event.name.starts_with("nccl:") => self.issued(&event.name["nccl:".len()..]),
+            "user_annotation" | "cpu_op" | "Operator" => self.ranges.add(&event),
             _ => {}
         }
         let kept = self.trace.work.len() + self.trace.launches.len();
@@ -192,7 +215,7 @@ impl Reading {
             return;
         };
         let args = Arguments::read(event.args);
-        let Some(stream) = args.stream() else { return };
+        let Some(stream) = args.stream().or_else(|| event.stream()) else { return };
         let kind = Kind::of(&event.name);
         let carried = kind.is_collective().then(|| self.carried(&args));
         let name = self.name(&event.name);
@@ -232,7 +255,8 @@ impl Reading {
     fn launch(&mut self, event: &Written<'_>) {
         let correlation = Arguments::read(event.args).correlation();
         if let Some((at, _)) = event.times().filter(|_| correlation != 0) {
-            self.trace.launches.push(Launch { at, correlation });
+            self.trace.launches.push(Launch { at, correlation, phase: None });
+            self.threads.push(self.ranges.thread(event));
         }
     }
 

@@ -17,6 +17,7 @@ pub(in crate::export) fn summary() -> RunSummary {
         last_seen_unix_millis: 0,
         ranks_expected: 2,
         most_ranks: 2,
+        imported: false,
         ranks_reporting: 2,
         steps: 1,
         last_step: Some(3),

@@ -95,7 +95,8 @@ fn Heading(tab: Memo<Tab>, run: RunId) -> impl IntoView {
     };
     let started = move || {
         let now = live.now.get();
-        of(&|s| format!("started {}", units::ago((now - s.started_unix_millis as f64) / 1000.0)))
+        let word = |s: &RunSummary| if s.imported { "imported" } else { "started" };
+        of(&|s| format!("{} {}", word(s), units::ago((now - s.started_unix_millis as f64) / 1000.0)))
     };
     // Read from the columns, which arrive up to twenty times per second. The report arrives twice per second.
     let last_step = move || {

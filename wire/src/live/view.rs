@@ -54,6 +54,7 @@ mod tests {
             last_seen_unix_millis: 2,
             ranks_expected: 4,
             most_ranks: 4,
+            imported: false,
             ranks_reporting: 3,
             steps: 5,
             last_step: Some(4),

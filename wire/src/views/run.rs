@@ -189,6 +189,8 @@ pub struct RunSummary {
     pub ranks_expected: u32,
     /// The largest number of ranks of any attempt.
     pub most_ranks: u32,
+    /// True if the run is imported from files: it started when they were imported.
+    pub imported: bool,
     /// The number of ranks that sent a batch in the last ten seconds. For a run that has ended: the number of ranks
     /// that sent any batch.
     pub ranks_reporting: u32,

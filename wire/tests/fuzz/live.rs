@@ -36,6 +36,7 @@ fn corpus() -> Corpus {
         last_seen_unix_millis: 2,
         ranks_expected: 4,
         most_ranks: 4,
+        imported: false,
         ranks_reporting: 3,
         steps: 5,
         last_step: Some(4),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use analysis::report::{self, RunFacts};
 use analysis::step::StepAnalysis;
+use wire::batch::Instrumentation;
 use wire::clock::ServerNanos;
 use wire::ids::{Rank, Step};
 use wire::layout::Layout;
@@ -260,6 +261,7 @@ impl Run {
             last_seen_unix_millis: millis(self.last_seen),
             ranks_expected: self.world_size(),
             most_ranks: self.ranks.largest() as u32,
+            imported: self.instrumentation() == Instrumentation::Trace,
             ranks_reporting: self.ranks.iter().map(|(_, rank)| rank).filter(reports).count() as u32,
             steps: self.completed_steps,
             last_step: self.steps.analysed().back().map(|step| step.step.0),

@@ -295,6 +295,7 @@ pub(crate) mod tests {
             last_seen_unix_millis: 0,
             ranks_expected: 4,
             most_ranks: 4,
+            imported: false,
             ranks_reporting: 4,
             steps: 100,
             last_step: Some(99),

@@ -77,7 +77,7 @@ fn columns() -> Vec<Column<Row>> {
     };
     vec![
         Column::number("Bucket", |row: &Row| (f64::from(row.stats.bucket.0), row.name.clone())),
-        Column::number("Payload", |row: &Row| (row.stats.bytes as f64, units::bytes(row.stats.bytes))),
+        Column::number("Payload", |row: &Row| (row.stats.bytes as f64, units::payload(row.stats.bytes))),
         Column::number("Collectives", |row: &Row| {
             (row.stats.collectives as f64, units::count(row.stats.collectives))
         }),

@@ -252,7 +252,7 @@ fn describe(waterfall: &Waterfall, at: usize, label: impl Fn(Bucket) -> Option<S
     let bucket = waterfall.slice_bucket[at];
     let bucket = (bucket != u32::MAX).then(|| {
         let bucket = bucket as usize;
-        let bytes = units::bytes(waterfall.bucket_bytes[bucket]);
+        let bytes = units::payload(waterfall.bucket_bytes[bucket]);
         let number = waterfall.bucket[bucket];
         let label = label(Bucket(number)).map(|label| format!(": {label}"));
         view! { <div>"bucket "{number}{label}", "{bytes}</div> }

@@ -1,0 +1,112 @@
+//! The clocks of traces, aligned by the collectives of all ranks. All times are on the clock of the first trace.
+
+use std::collections::BTreeMap;
+
+use timing::clocks::{AlignedCollective, ClockFit, tighten};
+use wire::clock::{MonoNanos, Probe, ServerNanos};
+use wire::event::{BucketRecord, Event, Function};
+
+use crate::records::RankRecords;
+
+/// By how much the clock of a trace may differ from that of the first one, in nanoseconds, before collectives say more.
+const CLOCK_ERROR_NANOS: u64 = 10_000_000_000;
+/// The time between the two probes of a clock, in nanoseconds: so long that the line through them is level.
+const BETWEEN_PROBES_NANOS: i64 = 1_000_000_000_000;
+
+/// The clock of a trace: what to add to its times, and by how much that may be wrong, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Clock {
+    pub(super) offset: i64,
+    pub(super) bound: u64,
+}
+
+/// Aligns the clocks of the ranks.
+pub(super) fn align(ranks: &[&RankRecords]) -> Vec<Clock> {
+    let fit = |at: usize| ClockFit {
+        clock: at as u32,
+        reference: MonoNanos(0),
+        offset_nanos: 0,
+        drift_ppb: 0.0,
+        bound_nanos: if at == 0 { 0 } else { CLOCK_ERROR_NANOS },
+        device_nanos: 0,
+    };
+    let mut fits: Vec<Option<ClockFit>> = (0..ranks.len()).map(|at| Some(fit(at))).collect();
+    let mut joined: BTreeMap<_, AlignedCollective> = BTreeMap::new();
+    for (at, records) in ranks.iter().enumerate() {
+        for bucket in records.events.iter().filter_map(proof) {
+            let times = (at, ServerNanos(bucket.start.0), ServerNanos(bucket.end.0));
+            joined.entry((bucket.comm, bucket.seq)).or_default().push(times);
+        }
+    }
+    tighten(&mut fits, &joined.into_values().collect::<Vec<_>>());
+    let clock = |fit: &ClockFit| Clock { offset: fit.offset_nanos, bound: fit.bound_nanos };
+    fits.iter().flatten().map(clock).collect()
+}
+
+/// Returns the record of a collective whose ranks wait for each other.
+fn proof(event: &Event) -> Option<&BucketRecord> {
+    match event {
+        Event::Bucket(bucket) if Function::from_seq(bucket.seq).waits_for_all() => Some(bucket),
+        _ => None,
+    }
+}
+
+/// Returns two probes that say the same of a clock as `clock` does.
+pub(super) fn probes(begin: MonoNanos, clock: Clock) -> Vec<Probe> {
+    let bound = i64::try_from(clock.bound).unwrap_or(i64::MAX);
+    let probe = |number: i64| {
+        let at = begin + -number * BETWEEN_PROBES_NANOS;
+        let server = ServerNanos(at.0.saturating_add(clock.offset));
+        Probe { sent: at + -bound, server_received: server, server_sent: server, received: at + bound }
+    };
+    [1, 0].map(probe).to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::event::Source;
+    use wire::ids::{Bucket, Comm, Step};
+
+    /// A rank of an all-reduce per pair, from start to end, in nanoseconds.
+    fn rank(collectives: &[(i64, i64)]) -> RankRecords {
+        let bucket = |(at, &(start, end)): (usize, &(i64, i64))| {
+            Event::Bucket(BucketRecord {
+                step: Step(1),
+                comm: Comm(0),
+                seq: Function::AllReduce.numbered(at as u64),
+                bucket: Bucket(0),
+                bytes: 0,
+                ready: MonoNanos(start),
+                launch: MonoNanos(start),
+                start: MonoNanos(start),
+                end: MonoNanos(end),
+                source: Source::ActivityRecord,
+            })
+        };
+        RankRecords { events: collectives.iter().enumerate().map(bucket).collect(), ..RankRecords::default() }
+    }
+
+    #[test]
+    fn collectives_align_the_clocks_of_traces() {
+        // The second clock is 5 s ahead. Each all-reduce ends on both ranks 2 us after its last start.
+        let first = rank(&[(0, 9_000), (20_000, 22_000)]);
+        let second = rank(&[(5_000_007_000, 5_000_009_000), (5_000_013_000, 5_000_022_000)]);
+        let clocks = align(&[&first, &second]);
+        assert_eq!(clocks[0], Clock { offset: 0, bound: 0 });
+        let error = (clocks[1].offset + 5_000_000_000).unsigned_abs();
+        assert!(clocks[1].bound <= 2_000 && error <= clocks[1].bound, "{clocks:?}");
+    }
+
+    #[test]
+    fn probes_say_what_the_alignment_says() {
+        for clock in [Clock { offset: 0, bound: 0 }, Clock { offset: -5_000_000_000, bound: 151_000 }] {
+            let fit = timing::clocks::fit(0, &probes(MonoNanos(7_000_000_000), clock)).unwrap();
+            assert!((fit.offset_nanos - clock.offset).abs() <= 1);
+            assert!(
+                (clock.bound..=clock.bound + clock.bound / 100 + 10).contains(&fit.bound_nanos),
+                "{fit:?}"
+            );
+        }
+    }
+}

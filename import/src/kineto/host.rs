@@ -1,0 +1,96 @@
+//! What the host did, as far as it says what the device works for: the phases in which kernels are launched, and the wait for
+//! input.
+
+use std::collections::HashMap;
+
+use timing::intervals::{Interval, Intervals};
+use wire::event::SpanKind;
+
+use super::event::Written;
+
+/// The beginning of the name of a range in which the autograd engine runs the backward function of an operator.
+const BACKWARD: &str = "autograd::engine::evaluate_function";
+/// The beginning of the name of a range around a parameter update.
+const OPTIMIZER: &str = "Optimizer.step";
+/// The beginning of the name of a range around the wait for the next batch of a data loader.
+const INPUT: &str = "enumerate(DataLoader)";
+
+/// The ranges of the host that count.
+#[derive(Debug, Default)]
+pub(super) struct Ranges {
+    /// The numbers of threads, by process and thread.
+    threads: HashMap<(String, String), u32>,
+    /// When each thread ran backward functions, and updates.
+    backward: HashMap<u32, Vec<Interval>>,
+    optimizer: HashMap<u32, Vec<Interval>>,
+    /// When the host waited for input.
+    pub(super) input: Vec<Interval>,
+    /// Whether any operator is recorded.
+    has_operators: bool,
+}
+
+impl Ranges {
+    /// Adds an operator, or a range that the job or PyTorch names.
+    pub(super) fn add(&mut self, event: &Written<'_>) {
+        self.has_operators |= event.cat != "user_annotation";
+        let is = |prefix: &str| event.name.starts_with(prefix);
+        let (backward, optimizer, input) = (is(BACKWARD), is(OPTIMIZER), is(INPUT));
+        if !(backward || optimizer || input) {
+            return;
+        }
+        let Some(times) = event.times() else { return };
+        if input {
+            self.input.push(times);
+            return;
+        }
+        let thread = self.thread(event);
+        let of = if backward { &mut self.backward } else { &mut self.optimizer };
+        of.entry(thread).or_default().push(times);
+    }
+
+    /// Returns the number of the thread of an event.
+    pub(super) fn thread(&mut self, event: &Written<'_>) -> u32 {
+        let (process, thread) = event.thread();
+        let next = self.threads.len() as u32;
+        // Most events are of known threads, for which nothing is copied.
+        let key = (process.to_owned(), thread.to_owned());
+        *self.threads.entry(key).or_insert(next)
+    }
+
+    /// Returns the phases of launches.
+    pub(super) fn phases(self) -> Phases {
+        let united = |of: HashMap<u32, Vec<Interval>>| -> HashMap<u32, Intervals> {
+            of.into_iter().map(|(thread, ranges)| (thread, Intervals::union(ranges))).collect()
+        };
+        let has_operators = self.has_operators;
+        Phases { backward: united(self.backward), optimizer: united(self.optimizer), has_operators }
+    }
+}
+
+/// The phases in which the host launches kernels.
+pub(super) struct Phases {
+    backward: HashMap<u32, Intervals>,
+    optimizer: HashMap<u32, Intervals>,
+    has_operators: bool,
+}
+
+impl Phases {
+    /// Returns the phase in which a thread launches a kernel at a time; `None` if the trace has no operators, so that nothing
+    /// shows it.
+    pub(super) fn at(&self, thread: u32, time: i64) -> Option<SpanKind> {
+        let within = |of: &HashMap<u32, Intervals>| {
+            let ranges = of.get(&thread).map_or(&[][..], Intervals::as_slice);
+            let before = ranges.partition_point(|&(begin, _)| begin <= time);
+            before.checked_sub(1).is_some_and(|at| time < ranges[at].1)
+        };
+        if !self.has_operators {
+            None
+        } else if within(&self.backward) {
+            Some(SpanKind::Backward)
+        } else if within(&self.optimizer) {
+            Some(SpanKind::Optimizer)
+        } else {
+            Some(SpanKind::Forward)
+        }
+    }
+}

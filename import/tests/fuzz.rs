@@ -1,0 +1,62 @@
+//! Fuzzes the import: damaged traces give an error or a job, never a panic, and all that they give is well-formed.
+
+use fuzz::{Corpus, Verdict};
+use import::job::{self, Source};
+use import::kineto::{self, figures};
+use wire::batch::Batch;
+use wire::codec;
+use wire::event::Event;
+use wire::ids::RunId;
+
+const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/corpus");
+
+#[test]
+fn damaged_traces_are_errors_or_jobs() {
+    Corpus::folder(CORPUS).check("import", 20_000, |bytes, choice| {
+        let Ok(trace) = kineto::read(bytes) else { return Ok(()) };
+        for window in [figures::Window::All, figures::Window::WithoutLastStep, figures::Window::WithLastStep]
+        {
+            let found = figures::figures(&trace, window);
+            ensure(found.hidden_nanos <= found.compute_nanos.min(found.communication_nanos), "overlap")?;
+        }
+        // Two ranks, of which one is whole or both are damaged alike.
+        let other = kineto::Trace { rank: Some(0), ..trace.clone() };
+        let source = |file: &str, trace| Source { file: file.into(), trace };
+        let mut sources = vec![source("a", trace)];
+        if choice % 2 == 0 {
+            sources.push(source("b", other));
+        }
+        let run = RunId::new("fuzzed").map_err(|error| error.to_string())?;
+        let Ok(job) = job::join(&run, "fuzzed", sources) else { return Ok(()) };
+        for batch in &job.batches {
+            let frame = codec::encode_plain(batch);
+            let decoded =
+                codec::decode_plain(&frame).map_err(|error| format!("a batch is refused: {error}"))?;
+            ensure(decoded == by_kind(batch), "a batch comes back")?;
+            ensure(batch.events.iter().all(is_in_order), "times are in order")?;
+        }
+        Ok(())
+    });
+}
+
+/// Returns the batch with its records by kind, as the wire format orders them.
+fn by_kind(batch: &Batch) -> Batch {
+    let mut batch = batch.clone();
+    batch.events.sort_by_key(|event| event.kind() as u8);
+    batch
+}
+
+fn is_in_order(event: &Event) -> bool {
+    match event {
+        Event::Step(step) => step.begin <= step.end,
+        Event::Span(span) => span.begin <= span.end,
+        Event::Bucket(bucket) => {
+            bucket.ready <= bucket.launch && bucket.launch <= bucket.start && bucket.start <= bucket.end
+        }
+        Event::Started(_) => false,
+    }
+}
+
+fn ensure(holds: bool, what: &str) -> Verdict {
+    if holds { Ok(()) } else { Err(format!("does not hold: {what}")) }
+}
