@@ -150,7 +150,7 @@ pub(crate) enum Evidence {
     MoreSamples { nanos: f64 },
     /// The effect lies within what processors vary by, and no record shows that the rank is the cause.
     ProcessorsVary,
-    /// The other ranks wait for the rank.
+    /// How much later than the rank before it the rank starts its collectives, per step.
     CausedWait { nanos: f64 },
     /// The frontier ledger first shows the delay on the rank.
     Frontier { part: Part },

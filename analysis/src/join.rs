@@ -168,6 +168,23 @@ impl<'a> JoinedCollective<'a> {
         self.members.first().map(|member| member.record.start)
     }
 
+    /// Returns the ranks with their caused waits in nanoseconds (`docs/metrics.md`): in the order of their starts, how long
+    /// after the rank before it each rank started. They sum to the longest wait. Empty without aligned starts of all
+    /// members.
+    pub(crate) fn caused_waits(&self) -> Vec<(usize, i64)> {
+        let Some((_, last)) = self.latest else { return Vec::new() };
+        let longest = self.members.iter().filter_map(|member| member.wait.aligned).max().unwrap_or(0);
+        // A start so early that the rank left before the last one came is an error of the clocks.
+        let earliest = last + -longest;
+        let start = |member: &Member<'_>| Some((member.start?.max(earliest), member.rank));
+        let mut starts: Vec<(ServerNanos, usize)> = self.members.iter().filter_map(start).collect();
+        starts.sort_unstable();
+        let after = |before: &mut ServerNanos, (start, rank): (ServerNanos, usize)| {
+            Some((rank, start - std::mem::replace(before, start)))
+        };
+        starts.into_iter().scan(earliest, after).collect()
+    }
+
     fn last_start(&self, size: Option<usize>) -> Option<(usize, ServerNanos)> {
         if self.members.len() < size? {
             return None;

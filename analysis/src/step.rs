@@ -38,8 +38,8 @@ pub struct RankAnalysis {
     pub tail_nanos: Option<u64>,
     /// The mean over buckets of start - median start; needs aligned clocks.
     pub lateness_nanos: Option<f64>,
-    /// The mean wait of the other ranks in collectives that this rank started last, summed over these collectives.
-    pub caused_wait_nanos: f64,
+    /// The caused wait: how long after the rank before it this rank started, summed over its collectives.
+    pub caused_wait_nanos: u64,
     /// True if exposed time is split into wait and transfer by the clock-free wait, because the clock bound is larger
     /// than the wait.
     pub clock_free: bool,
@@ -274,10 +274,7 @@ pub fn analyse(records: &StepRecords, fits: &[Option<ClockFit>]) -> StepAnalysis
         .map(|(step, sets)| Some(analyse_rank(step.as_ref()?, sets.as_ref()?)))
         .collect();
     add_lateness(&mut ranks, &joined);
-    for collective in &collectives {
-        let Some(culprit) = collective.culprit.and_then(|rank| ranks[rank].as_mut()) else { continue };
-        culprit.caused_wait_nanos += collective.wait_nanos.unwrap_or(0.0);
-    }
+    add_caused_waits(&mut ranks, &joined);
     let local = ranks.iter().flatten().map(|rank| rank.step_nanos as f64);
     StepAnalysis {
         step: records.step,
@@ -318,7 +315,7 @@ fn analyse_rank(step: &RankStep, sets: &RankSets) -> RankAnalysis {
         processor_nanos: SpanKind::PHASES.map(processor),
         tail_nanos: sets.tail(),
         lateness_nanos: None,
-        caused_wait_nanos: 0.0,
+        caused_wait_nanos: 0,
         clock_free: sets.clock_free,
     }
 }
@@ -362,6 +359,14 @@ fn last_by(collective: &JoinedCollective<'_>) -> Option<u64> {
     let others = collective.members.iter().filter(|member| member.rank != rank);
     let (before, bound) = others.filter_map(|member| Some((member.start?, member.wait.bound))).max()?;
     Some((last - before).max(0).unsigned_abs()).filter(|&nanos| nanos >= bound)
+}
+
+fn add_caused_waits(ranks: &mut [Option<RankAnalysis>], joined: &Joined<'_>) {
+    for (rank, nanos) in joined.collectives.iter().flat_map(JoinedCollective::caused_waits) {
+        if let Some(rank) = &mut ranks[rank] {
+            rank.caused_wait_nanos = rank.caused_wait_nanos.saturating_add(nanos.unsigned_abs());
+        }
+    }
 }
 
 /// Fills in the lateness: start_r - median_q start_q, averaged over the step's collectives among all ranks.

@@ -186,7 +186,7 @@ impl Metrics {
                 r,
                 CounterVec,
                 "paceline_straggler_wait_seconds_total",
-                "Time that the other ranks waited, on average, in collectives that this rank started last.",
+                "Caused wait: how long after the rank before it this rank started, summed over its collectives.",
                 ["run", "rank"]
             ),
             lateness: RankGauge::new(family!(
@@ -418,7 +418,7 @@ impl Metrics {
                 let labels = [id, &rank, &phase];
                 self.phase_seconds.with_label_values(&labels).inc_by(scaled(analysis.part(part)));
             }
-            let caused = stands_for * analysis.caused_wait_nanos.max(0.0) / 1e9;
+            let caused = scaled(analysis.caused_wait_nanos);
             self.straggler_wait.with_label_values(&[id, &rank]).inc_by(caused);
             let exposed = |kind: &str, part: Part| {
                 self.exposed.with_label_values(&[id, &rank, kind]).inc_by(scaled(analysis.part(part)));

@@ -22,7 +22,7 @@ fn computed(millis: i64, pauses: &[(SpanKind, i64)]) -> RankAnalysis {
         processor_nanos: [0; SpanKind::PHASES.len()],
         tail_nanos: None,
         lateness_nanos: None,
-        caused_wait_nanos: 0.0,
+        caused_wait_nanos: 0,
         clock_free: false,
     };
     for &(kind, millis) in pauses {

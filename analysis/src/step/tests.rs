@@ -110,13 +110,42 @@ fn a_hand_computed_step_is_analyzed_exactly() {
     let slow = step.ranks[1].as_ref().unwrap();
     assert_eq!(slow.parts, [30, 0, 20, 40, 0, 10, 8, 0, 2]);
     assert_eq!((fast.lateness_nanos, slow.lateness_nanos), (Some(-10.0), Some(10.0)));
-    assert_eq!((fast.caused_wait_nanos, slow.caused_wait_nanos), (0.0, 10.0));
+    assert_eq!((fast.caused_wait_nanos, slow.caused_wait_nanos), (0, 20));
     let collective = &step.collectives[0];
     assert_eq!((collective.culprit, collective.transfer_nanos), (Some(1), Some(20.0)));
     // Both forms of the wait agree here, because the ends are equal.
     assert_eq!((collective.wait_nanos, collective.wait_clock_free_nanos), (Some(10.0), 10.0));
     assert_eq!(step.step_nanos(), 110);
     assert_eq!(step.overlap(), Some(20.0 / 60.0));
+}
+
+/// Builds a step with one collective that rank r starts at `starts[r]`, all until 100.
+fn starting_at(starts: &[i64]) -> StepRecords {
+    let ranks = starts.iter().map(|&start| rank(110, Vec::new(), vec![bucket(0, start, 100)])).collect();
+    StepRecords { step: Step(5), ranks }
+}
+
+fn caused(step: &StepAnalysis) -> Vec<u64> {
+    step.present().map(|(_, rank)| rank.caused_wait_nanos).collect()
+}
+
+#[test]
+fn a_rank_causes_the_wait_from_the_rank_before_it() {
+    let fits = vec![exact(0, 0); 4];
+    // Without rank 1, the collective would have started at 78. That rank 2 was early is not rank 1's doing.
+    assert_eq!(caused(&analyse(&starting_at(&[70, 80, 10, 78]), &fits)), [60, 2, 0, 8]);
+    // Of ranks that start together, only one is charged.
+    assert_eq!(caused(&analyse(&starting_at(&[80, 80, 50, 50]), &fits)), [30, 0, 0, 0]);
+}
+
+#[test]
+fn no_wait_is_caused_where_a_rank_is_missing_or_its_clock_not_aligned() {
+    let mut fits = vec![exact(0, 0), exact(0, 0), None];
+    assert_eq!(caused(&analyse(&starting_at(&[70, 80, 10]), &fits)), [0; 3]);
+    fits[2] = exact(0, 0);
+    let mut records = starting_at(&[70, 80, 10]);
+    records.ranks[2] = None;
+    assert_eq!(caused(&analyse(&records, &fits)), [0; 2]);
 }
 
 #[test]
@@ -171,6 +200,24 @@ fn any_rank() -> impl Strategy<Value = Option<RankStep>> {
 }
 
 proptest! {
+    /// The caused waits of a collective are not negative and sum to its longest wait, even if its records contradict each
+    /// other.
+    #[test]
+    fn caused_waits_sum_to_the_longest_wait(
+        ranks in prop::collection::vec(any_rank(), 1..5),
+        offsets in prop::collection::vec(-100_i64..100, 5),
+    ) {
+        let records = StepRecords { step: Step(5), ranks };
+        let fits: Vec<Option<ClockFit>> = offsets.into_iter().map(|offset| exact(0, offset)).collect();
+        for collective in Joined::new(&records, &fits).collectives {
+            let caused = collective.caused_waits();
+            prop_assert!(caused.iter().all(|(_, nanos)| *nanos >= 0), "{caused:?}");
+            let waits: Option<Vec<i64>> = collective.members.iter().map(|member| member.wait.aligned).collect();
+            let longest = waits.and_then(|waits| waits.into_iter().max());
+            prop_assert_eq!(caused.iter().map(|(_, nanos)| nanos).sum::<i64>(), longest.unwrap_or(0));
+        }
+    }
+
     /// The ledger sums to the nanosecond, even if records overlap, run backward or lie outside the step.
     #[test]
     fn the_ledger_always_sums_to_the_step(

@@ -73,7 +73,7 @@ impl Case<'_> {
 
     fn caused_wait(&self, rank: usize) -> Option<Evidence> {
         let caused =
-            self.bad.iter().filter_map(|step| Some(step.ranks.get(rank)?.as_ref()?.caused_wait_nanos));
+            self.bad.iter().filter_map(|step| Some(step.ranks.get(rank)?.as_ref()?.caused_wait_nanos as f64));
         let nanos = stats::mean(caused).filter(|&caused| caused > 0.0)?;
         Some(Evidence::CausedWait { nanos })
     }

@@ -28,7 +28,7 @@ fn step(number: u64, extra: [(u64, Part); 4]) -> StepAnalysis {
             processor_nanos: [0, 0, parts[2], parts[3], parts[6]],
             tail_nanos: Some(MS),
             lateness_nanos: Some(0.0),
-            caused_wait_nanos: 0.0,
+            caused_wait_nanos: 0,
             clock_free: false,
         })
     };

@@ -250,7 +250,7 @@ mod tests {
                 processor_nanos: [0; 5],
                 tail_nanos: None,
                 lateness_nanos: None,
-                caused_wait_nanos: 0.0,
+                caused_wait_nanos: 0,
                 clock_free: false,
             })
         };
