@@ -152,7 +152,7 @@ mod tests {
     use proptest::prelude::*;
     use wire::ids::Rank;
     use wire::views::what_if::{Fix, Phase};
-    use wire::views::{Confidence, Culprit, Figure, RankLedger, VerdictState};
+    use wire::views::{Confidence, Culprit, Figure, Missing, RankLedger, VerdictState};
 
     fn verdict(cause: Cause, cost: u64) -> Verdict {
         Verdict {
@@ -255,6 +255,8 @@ mod tests {
                 simulation_error: 0.0,
                 slowdown: 1.0,
                 wasted_share: 0.0,
+                even_slowdown: 1.0,
+                slowest_share: Missing::EvenRanks.into(),
                 ranks: Vec::new(),
                 phases: savings.iter().copied().map(phase).collect(),
                 buckets: Vec::new(),

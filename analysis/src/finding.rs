@@ -164,7 +164,7 @@ pub(crate) enum Evidence {
     Tail { nanos: f64, last: Option<BucketParameters> },
     /// A time of all ranks rose at a step.
     Rose { what: Risen, onset: ChangePoint },
-    /// The saving if every rank were like the mean.
+    /// The saving if no rank were slower than the others like it.
     EvenRanksSave { nanos: f64 },
     /// The saving from evening out one phase.
     EvenPhaseSaves { phase: Phase, nanos: f64 },

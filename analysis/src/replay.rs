@@ -32,6 +32,8 @@ const MAX_COLLECTIVES: usize = 2_048;
 /// The largest number of interval comparisons that it may take to find the local work before each collective, over all
 /// ranks: about half a second.
 const MAX_EVALUATIONS: usize = 200_000_000;
+/// The share of the ranks that count as the slowest. Source: `M_W` in Lin et al., 2025 (`docs/metrics.md`, "What-if").
+pub const SLOWEST_SHARE: f64 = 0.03;
 /// The share of the step by which ranks that are slow together must be slower than the rest.
 const GROUP_GAP_SHARE: f64 = 0.05;
 
@@ -45,13 +47,19 @@ pub struct Replay {
     /// The time from the first rank's begin to the last rank's. Steps overlap by this time: the sum of `simulated -
     /// skew` over steps is the run's time, while the sum of `simulated` is larger.
     pub skew_nanos: f64,
-    /// `T_ideal`: every compute segment at its mean over ranks, every transfer at its median over ranks.
-    pub ideal_nanos: f64,
+    /// The saving with every rank *even*: each compute segment at its mean over all ranks, each transfer at its median.
+    /// Negative if these add up to more than the step took.
+    pub even_nanos: f32,
+    /// The saving with only the slowest [`SLOWEST_SHARE`] of the ranks even, at least one.
+    pub even_slowest_nanos: f32,
+    /// The saving with every rank *like those placed like it*: each as in `ranks`, but no segment longer than it was. At
+    /// least the largest saving from a rank, a phase or the group, and never negative.
+    pub alike_nanos: f32,
     /// The saving from fixing each rank: its segments at the mean of the other ranks, its begin and its transfers no
     /// later and no longer than the median rank's. Negative if the mean of the other ranks is slower. As with all
     /// savings here, the saving is of the time that the step adds to the run.
     pub ranks: Vec<f32>,
-    /// The saving from evening out each phase, indexed by [`Phase`].
+    /// The saving from evening out each phase over the ranks that are placed alike, indexed by [`Phase`].
     pub phases: [f32; PHASES],
     /// The collectives among all ranks, in launch order.
     pub collectives: Vec<ReplayedCollective>,
@@ -102,6 +110,16 @@ impl Replay {
     #[must_use]
     pub fn is_trusted(&self) -> bool {
         self.error() <= MAX_ERROR
+    }
+
+    /// Raises the saving from fixing all ranks to the largest from fixing some of them. Without this, it can be less for two
+    /// reasons. The slow group is compared with the ranks outside it, which are faster than all others of one of its ranks.
+    /// And if ranks begin at different times, steps overlap: one that begins earlier takes its time from the step before.
+    fn with_largest(mut self) -> Self {
+        let group = self.group.iter().map(|group| group.saving_nanos);
+        let parts = self.ranks.iter().chain(&self.phases).copied().chain(group);
+        self.alike_nanos = parts.fold(self.alike_nanos.max(0.0), f32::max);
+        self
     }
 
     /// Returns the saving from evening out one phase, in nanoseconds.
@@ -156,9 +174,9 @@ fn is_affordable(records: &StepRecords, joined: &Joined<'_>) -> bool {
 
 fn replay_graph(graph: &Graph) -> Replay {
     let usual = Usual::new(graph);
-    let lines: Vec<Line> =
-        (0..graph.ranks.len()).map(|rank| graph.line(rank, &[1.0; PHASES], None)).collect();
-    let horizon = Horizon::new(&lines);
+    let ranks = 0..graph.ranks.len();
+    let as_measured = |rank: usize| graph.line(rank, &[1.0; PHASES], None);
+    let horizon = Horizon::new(ranks.clone().map(as_measured));
     let period = graph.simulate(&horizon.maxima(), None);
     let skew = graph.ranks.iter().map(|rank| rank.begin).fold(0.0, f64::max);
     let saving = |fixed: f64| (period - fixed) as f32;
@@ -166,7 +184,6 @@ fn replay_graph(graph: &Graph) -> Replay {
         let line = graph.line(rank, &usual.scale(graph, rank, &[rank]), Some(&usual));
         saving(graph.simulate(&horizon.replaced(rank, &line), None))
     };
-    let phases = std::array::from_fn(|phase| saving(graph.evened(phase, &usual.means)));
     let maxima = horizon.maxima();
     let collectives = graph.collectives.iter().enumerate().map(|(at, collective)| ReplayedCollective {
         bucket: collective.bucket,
@@ -176,26 +193,44 @@ fn replay_graph(graph: &Graph) -> Replay {
         transfer_nanos: usual.transfers[at] as f32,
         gap_nanos: usual.gaps[at] as f32,
     });
-    let own: Vec<f64> = (0..graph.ranks.len()).map(|rank| usual.own(graph, rank)).collect();
+    let own: Vec<f64> = ranks.clone().map(|rank| usual.own(graph, rank)).collect();
+    let slowest = slowest(&own);
+    let even_if_slow =
+        |rank: usize| if slowest.contains(&rank) { usual.even(graph) } else { as_measured(rank) };
+    let alike =
+        |rank: usize| graph.line(rank, &never_longer(usual.scale(graph, rank, &[rank])), Some(&usual));
     Replay {
         measured_nanos: graph.measured,
         simulated_nanos: period + skew,
         skew_nanos: skew,
-        ideal_nanos: graph.simulate(&usual.ideal(graph), None),
-        ranks: (0..graph.ranks.len()).map(fix).collect(),
-        phases,
+        even_nanos: saving(graph.play(|_| usual.even(graph))),
+        even_slowest_nanos: saving(graph.play(even_if_slow)),
+        alike_nanos: saving(graph.play(alike)),
+        ranks: ranks.map(fix).collect(),
+        phases: std::array::from_fn(|phase| saving(graph.evened(phase, &usual.means))),
         collectives: collectives.collect(),
         unpredictable: None,
         before_nanos: usual.before as f32,
         after_nanos: usual.after as f32,
-        group: slow_together(&own, graph.measured).map(|ranks| {
-            let fixed = usual.without(graph, &ranks);
-            SlowGroup {
-                saving_nanos: saving(fixed),
-                ranks: ranks.into_iter().map(|rank| rank as u32).collect(),
-            }
+        group: slow_together(&own, graph.measured).map(|ranks| SlowGroup {
+            saving_nanos: saving(usual.without(graph, &ranks)),
+            ranks: ranks.into_iter().map(|rank| rank as u32).collect(),
         }),
     }
+    .with_largest()
+}
+
+/// Returns the slowest ranks, given the time of each.
+fn slowest(own: &[f64]) -> Vec<usize> {
+    let mut by_own: Vec<usize> = (0..own.len()).collect();
+    by_own.sort_by(|&a, &b| own[a].total_cmp(&own[b]));
+    let count = ((own.len() as f64 * SLOWEST_SHARE) as usize).max(1);
+    by_own.split_off(own.len().saturating_sub(count))
+}
+
+/// Returns factors that lengthen nothing.
+fn never_longer(scale: Durations) -> Durations {
+    scale.map(|factor| factor.min(1.0))
 }
 
 /// Returns the ranks above the widest gap in local work, the slowest first; at most half of all ranks. Returns `None`
@@ -271,23 +306,20 @@ impl Usual {
         own.total.iter().sum::<f64>() + late.sum::<f64>()
     }
 
-    /// Returns the line of a step in which every rank is the usual one.
-    fn ideal(&self, graph: &Graph) -> Vec<f64> {
-        graph.flatten(0.0, &self.ready, &self.gaps, &self.transfers, self.before, self.after).0
+    /// Returns the line of an even rank.
+    fn even(&self, graph: &Graph) -> Line {
+        graph.flatten(self.begin, &self.ready, &self.gaps, &self.transfers, self.before, self.after)
     }
 
     /// Returns the step time with all of `ranks` at the mean of the other ranks.
     fn without(&self, graph: &Graph, ranks: &[usize]) -> f64 {
-        let lines: Vec<Line> = (0..graph.ranks.len())
-            .map(|rank| {
-                if ranks.contains(&rank) {
-                    graph.line(rank, &self.scale(graph, rank, ranks), Some(self))
-                } else {
-                    graph.line(rank, &[1.0; PHASES], None)
-                }
-            })
-            .collect();
-        graph.simulate(&Horizon::new(&lines).maxima(), None)
+        graph.play(|rank| {
+            if ranks.contains(&rank) {
+                graph.line(rank, &self.scale(graph, rank, ranks), Some(self))
+            } else {
+                graph.line(rank, &[1.0; PHASES], None)
+            }
+        })
     }
 }
 

@@ -15,6 +15,10 @@ use crate::step::StepAnalysis;
 const MAX_RANKS: usize = 16;
 /// The least share of steps with a trusted replay; below it, the answer is withheld.
 const MIN_TRUSTED: f64 = 0.5;
+/// The largest share of a step that can be wasted: a slowdown is finite.
+const MAX_WASTED: f64 = 0.999;
+/// The least share of a step that even ranks must save for a part of that saving to be a figure: a slowdown of 1.01.
+const MIN_EVEN_SHARE: f64 = 0.01;
 
 /// Returns the what-ifs of `steps`, which must not be empty.
 ///
@@ -31,21 +35,31 @@ pub fn what_if(steps: &[&StepAnalysis]) -> Result<WhatIf, Missing> {
         return Err(Missing::InaccurateReplay { inaccurate, steps: steps.len() as u64 });
     }
     let replays: Vec<&Replay> = trusted.iter().filter_map(|step| step.replay.as_ref()).collect();
-    let sum = |of: fn(&Replay) -> f64| replays.iter().map(|replay| of(replay)).sum::<f64>();
-    // Steps overlap if ranks begin at different times. Savings are of the run's time.
-    let slowdown =
-        sum(|replay| replay.simulated_nanos - replay.skew_nanos) / sum(|replay| replay.ideal_nanos);
     let savings = Savings { steps: &trusted, replays: &replays };
+    let share = |of: fn(&Replay) -> f32| {
+        savings.cost(|replay| of(replay).into()).map_or(0.0, |cost| cost.share.clamp(0.0, MAX_WASTED))
+    };
+    let (wasted_share, even) = (share(|replay| replay.alike_nanos), share(|replay| replay.even_nanos));
     Ok(WhatIf {
         steps: trusted.len() as u64,
         withheld_steps: inaccurate,
         simulation_error,
-        slowdown,
-        wasted_share: 1.0 - 1.0 / slowdown,
+        slowdown: 1.0 / (1.0 - wasted_share),
+        wasted_share,
+        even_slowdown: 1.0 / (1.0 - even),
+        slowest_share: of_slowest(even, share(|replay| replay.even_slowest_nanos)).into(),
         ranks: savings.of_ranks(steps[0].ranks.len()),
         phases: savings.of_phases(),
         buckets: savings.of_buckets(),
     })
+}
+
+/// Returns `M_W`: of the share of the step that even ranks would save, what the slowest of them alone would.
+fn of_slowest(even: f64, even_slowest: f64) -> Result<f64, Missing> {
+    if even < MIN_EVEN_SHARE {
+        return Err(Missing::EvenRanks);
+    }
+    Ok((even_slowest / even).min(1.0))
 }
 
 /// The steps that savings are computed from, with their replays.
@@ -55,9 +69,13 @@ struct Savings<'a> {
 }
 
 impl Savings<'_> {
+    fn cost(&self, of: impl Fn(&Replay) -> f64) -> Option<Cost> {
+        Cost::new(self.steps, self.replays.iter().map(|replay| of(replay)))
+    }
+
     /// Returns the saving from `fix`, which saves `of(replay)` nanoseconds in one step.
     fn of(&self, fix: Fix, of: impl Fn(&Replay) -> f64) -> Option<Saving> {
-        let cost = Cost::new(self.steps, self.replays.iter().map(|replay| of(replay)))?;
+        let cost = self.cost(of)?;
         Some(Saving { fix, nanos_per_step: cost.nanos, share: cost.share })
     }
 

@@ -17,6 +17,7 @@ pub(crate) mod mfu;
 mod scaling;
 pub(crate) mod scenario;
 mod sentence;
+pub mod what_if;
 
 pub(crate) use failure::failure;
 pub(crate) use hang::{hang, standing};

@@ -4,7 +4,8 @@ use wire::event::{BucketRecord, SpanKind};
 use wire::ids::{Bucket, Comm};
 use wire::views::what_if::Phase;
 
-use super::{Usual, horizon::Line, phase_of};
+use super::horizon::{Horizon, Line};
+use super::{Usual, phase_of};
 use crate::join::{self, Joined};
 use crate::records::{RankStep, StepRecords};
 use timing::clocks::ClockFit;
@@ -166,8 +167,12 @@ impl Graph {
             }
             self.line(rank, &scale, None)
         };
-        let lines: Vec<Line> = (0..self.ranks.len()).map(line).collect();
-        self.simulate(&super::Horizon::new(&lines).maxima(), None)
+        self.play(line)
+    }
+
+    /// Returns the step time with these lines of all ranks.
+    pub(super) fn play(&self, line: impl Fn(usize) -> Line) -> f64 {
+        self.simulate(&Horizon::new((0..self.ranks.len()).map(line)).maxima(), None)
     }
 }
 

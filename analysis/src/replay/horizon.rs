@@ -18,10 +18,11 @@ struct Furthest {
 }
 
 impl Horizon {
-    pub(super) fn new(lines: &[Line]) -> Self {
+    pub(super) fn new(lines: impl Iterator<Item = Line>) -> Self {
         let none = Furthest { rank: usize::MAX, first: f64::NEG_INFINITY, second: f64::NEG_INFINITY };
-        let mut furthest = vec![none; lines.first().map_or(0, |line| line.0.len())];
-        for (rank, line) in lines.iter().enumerate() {
+        let mut furthest = Vec::new();
+        for (rank, line) in lines.enumerate() {
+            furthest.resize(line.0.len(), none);
             for (furthest, &time) in furthest.iter_mut().zip(&line.0) {
                 if time > furthest.first {
                     *furthest = Furthest { rank, first: time, second: furthest.first };

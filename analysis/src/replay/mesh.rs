@@ -15,7 +15,7 @@ use wire::ids::{Bucket, Comm};
 use wire::views::{Group, Missing};
 
 use super::graph::{Durations, PHASES, Placed, Work};
-use super::{Replay, ReplayedCollective, slow_together, to_others};
+use super::{Replay, ReplayedCollective, SlowGroup, slow_together, slowest, to_others};
 use crate::join::{Joined, JoinedCollective, Member};
 use crate::records::{RankStep, StepRecords};
 use crate::stats;
@@ -29,17 +29,25 @@ const IDLE_NANOS: i64 = 200_000;
 /// about 10 ms: 64 ranks with a hundred collectives each.
 const MAX_PARTS: usize = 600_000;
 
-/// One rank's part of a collective; times in nanoseconds.
-struct JointPart {
-    rank: usize,
-    /// The index of the communicator among those of the rank.
-    comm: usize,
-    /// The local work before the collective can start.
-    work: Durations,
+/// What a collective takes on one rank; times in nanoseconds.
+#[derive(Clone, Copy)]
+struct Taken {
     /// The time from when the collective can start until it does.
     gap: f64,
     /// The time from the last rank's start to this rank's end.
     transfer: f64,
+}
+
+/// One rank's part of a collective; times in nanoseconds.
+struct Part {
+    place: Waypoint,
+    /// The local work before the collective can start.
+    work: Durations,
+    taken: Taken,
+    /// The median rank's of the same collective.
+    usual: Taken,
+    /// The median over all ranks that reach this position, of any group.
+    even: Taken,
     /// The local work until the collective ends, if the rank is blocked until then.
     held_at: Option<Durations>,
 }
@@ -51,15 +59,25 @@ struct Rank {
     /// The local work before the rank waits for the last collectives, if the step ends with them.
     before: Durations,
     comms: usize,
+    /// Its parts of collectives, in the order of the collectives.
+    parts: Vec<Part>,
+}
+
+/// A rank that takes part in a collective.
+struct Partaker {
+    rank: usize,
+    /// The index of the part among those of the rank.
+    part: usize,
+    /// The index of the communicator among those of the rank.
+    comm: usize,
 }
 
 /// A collective of a group.
 struct Joint {
     bucket: Bucket,
     bytes: u64,
-    parts: Vec<JointPart>,
-    usual_gap: f64,
-    usual_transfer: f64,
+    partakers: Vec<Partaker>,
+    usual: Taken,
 }
 
 pub(super) struct Mesh {
@@ -72,13 +90,19 @@ pub(super) struct Mesh {
     measured: f64,
 }
 
-/// The way a rank is replayed: the pace of its local work, when it begins, and whether its collectives are no slower
-/// than usual in their groups.
-#[derive(Clone)]
-struct Played {
-    pace: Pace,
+/// One rank as it is replayed; times in nanoseconds. Many replays share the lines of the ranks that they do not change.
+struct Line {
     begin: f64,
-    as_usual: bool,
+    parts: Vec<LinePart>,
+    total: f64,
+    /// The local work after the last collectives.
+    after: f64,
+}
+
+struct LinePart {
+    work: f64,
+    taken: Taken,
+    held_at: Option<f64>,
 }
 
 impl Mesh {
@@ -89,7 +113,7 @@ impl Mesh {
         let parts: usize = joined.collectives.iter().map(|collective| collective.members.len()).sum();
         let is_observed = steps.iter().all(|step| !step.record.shadow);
         let of_all = joined.collectives.iter().filter(|one| one.members.len() == steps.len()).count();
-        if !is_observed || parts * (steps.len() + of_all + PHASES + 3) > MAX_PARTS {
+        if !is_observed || parts * (steps.len() + of_all + PHASES + 5) > MAX_PARTS {
             return None;
         }
         let placed = Placed::new(&steps, fits);
@@ -101,31 +125,40 @@ impl Mesh {
         let mut timelines: Vec<Timeline<'_>> = steps.iter().map(|step| Timeline::new(step)).collect();
         let joints =
             ordered.iter().map(|(collective, _)| Joint::new(collective, offsets, &mut timelines)).collect();
-        let rank = |(timeline, begin): (&Timeline<'_>, &f64)| timeline.end(*begin);
-        let ranks: Vec<Rank> = timelines.iter().zip(&placed.begins).map(rank).collect();
-        let works = ranks.iter().map(|rank| rank.total.iter().sum()).collect();
-        let places = Waypoints::new(timelines.into_iter().map(|timeline| timeline.places).collect(), works);
+        let rank = |(timeline, begin): (Timeline<'_>, &f64)| timeline.end(*begin);
+        let mut ranks: Vec<Rank> = timelines.into_iter().zip(&placed.begins).map(rank).collect();
+        even_out(&mut ranks);
+        let places = Waypoints::new(ranks.iter().map(|rank| (rank.places(), rank.total)));
         let totals = std::array::from_fn(|phase| ranks.iter().map(|rank| rank.total[phase]).sum());
         Some(Self { ranks, joints, totals, places, measured: placed.measured })
     }
 
     pub(super) fn replay(&self) -> Replay {
-        let as_measured: Vec<Played> = self.ranks.iter().map(Played::as_measured).collect();
-        let period = self.play(&as_measured, None);
-        let saving = |played: &[Played]| (period - self.play(played, None)) as f32;
-        let usual_begin = stats::lower_median(self.ranks.iter().map(|rank| rank.begin)).unwrap_or(0.0);
-        let without = |ranks: &[usize]| {
-            let mut played = as_measured.clone();
-            for &rank in ranks {
-                let begin = self.ranks[rank].begin.min(usual_begin);
-                played[rank] = Played { pace: self.as_others(rank, ranks), begin, as_usual: true };
-            }
-            saving(&played)
+        let ranks = 0..self.ranks.len();
+        let as_measured: Vec<Line> = self.ranks.iter().map(|rank| rank.line(&Pace::AS_MEASURED)).collect();
+        let measured: Vec<&Line> = as_measured.iter().collect();
+        let period = self.play(&measured, None);
+        let with = |lines: &[(usize, Line)]| {
+            let mut played = measured.clone();
+            lines.iter().for_each(|(rank, line)| played[*rank] = line);
+            (period - self.play(&played, None)) as f32
         };
-        let ideal = |rank: usize| Played { pace: self.as_others(rank, &[]), begin: 0.0, as_usual: true };
-        let ideal: Vec<Played> = (0..self.ranks.len()).map(ideal).collect();
+        let usual_begin = stats::lower_median(self.ranks.iter().map(|rank| rank.begin)).unwrap_or(0.0);
+        let fixed = |rank: usize, among: &[usize]| {
+            (rank, self.ranks[rank].fixed(&self.as_others(rank, among), usual_begin))
+        };
+        let alike = |rank: usize| {
+            (rank, self.ranks[rank].fixed(&self.as_others(rank, &[rank]).never_longer(), usual_begin))
+        };
+        let even = |rank: usize| (rank, self.ranks[rank].even(&self.even_pace(rank), usual_begin));
+        let every =
+            |line: &dyn Fn(usize) -> (usize, Line)| with(&ranks.clone().map(line).collect::<Vec<_>>());
+        let phase = |phase: usize| {
+            every(&|rank| (rank, self.ranks[rank].line(&Pace::Scaled(self.evened(rank, phase)))))
+        };
         let skew = self.ranks.iter().map(|rank| rank.begin).fold(0.0, f64::max);
         let own: Vec<f64> = self.ranks.iter().map(|rank| rank.total.iter().sum()).collect();
+        let slowest = slowest(&self.ranks.iter().map(Rank::own).collect::<Vec<_>>());
         let mean = |of: fn(&Rank) -> &Durations| {
             stats::mean(self.ranks.iter().map(|rank| of(rank).iter().sum())).unwrap_or(0.0)
         };
@@ -134,40 +167,44 @@ impl Mesh {
             measured_nanos: self.measured,
             simulated_nanos: period + skew,
             skew_nanos: skew,
-            ideal_nanos: self.play(&ideal, None),
-            ranks: (0..self.ranks.len()).map(|rank| without(&[rank])).collect(),
-            phases: std::array::from_fn(|phase| saving(&self.evened(phase))),
-            collectives: self.collectives(&as_measured, period),
+            even_nanos: every(&even),
+            even_slowest_nanos: with(&slowest.into_iter().map(even).collect::<Vec<_>>()),
+            alike_nanos: every(&alike),
+            ranks: ranks.clone().map(|rank| with(&[fixed(rank, &[rank])])).collect(),
+            phases: std::array::from_fn(phase),
+            collectives: self.collectives(&measured, period),
             unpredictable: Some(if self.has_groups() { Missing::Groups } else { Missing::WaitsMidStep }),
             before_nanos: before as f32,
             after_nanos: (mean(|rank| &rank.total) - before) as f32,
-            group: slow_together(&own, self.measured).map(|ranks| super::SlowGroup {
-                saving_nanos: without(&ranks),
+            group: slow_together(&own, self.measured).map(|ranks| SlowGroup {
+                saving_nanos: with(&ranks.iter().map(|&rank| fixed(rank, &ranks)).collect::<Vec<_>>()),
                 ranks: ranks.into_iter().map(|rank| rank as u32).collect(),
             }),
         }
+        .with_largest()
     }
 
     fn has_groups(&self) -> bool {
-        self.joints.iter().any(|joint| joint.parts.len() < self.ranks.len())
+        self.joints.iter().any(|joint| joint.partakers.len() < self.ranks.len())
     }
 
     /// Returns the replayed collectives among all ranks. `period` is the time that the step adds with every rank as
     /// measured.
-    fn collectives(&self, as_measured: &[Played], period: f64) -> Vec<ReplayedCollective> {
+    fn collectives(&self, measured: &[&Line], period: f64) -> Vec<ReplayedCollective> {
         let tried = |(at, joint): (usize, &Joint)| {
-            let ready = stats::mean(joint.parts.iter().map(|part| part.work.iter().sum::<f64>()));
+            let ready =
+                stats::mean(joint.partakers.iter().map(|one| measured[one.rank].parts[one.part].work));
             ReplayedCollective {
                 bucket: joint.bucket,
                 bytes: joint.bytes,
-                saving_nanos: (period - self.play(as_measured, Some(at))) as f32,
+                saving_nanos: (period - self.play(measured, Some(at))) as f32,
                 ready_nanos: ready.unwrap_or(0.0) as f32,
-                transfer_nanos: joint.usual_transfer as f32,
-                gap_nanos: joint.usual_gap as f32,
+                transfer_nanos: joint.usual.transfer as f32,
+                gap_nanos: joint.usual.gap as f32,
             }
         };
         let joints = self.joints.iter().enumerate();
-        joints.filter(|(_, joint)| joint.parts.len() == self.ranks.len()).map(tried).collect()
+        joints.filter(|(_, joint)| joint.partakers.len() == self.ranks.len()).map(tried).collect()
     }
 
     /// Returns the pace of `rank` at the mean of the ranks that are not in `among`: piece by piece if some of them run
@@ -178,59 +215,127 @@ impl Mesh {
         self.places.as_others(rank, among).unwrap_or_else(by_phases)
     }
 
-    /// Returns all ranks with one phase at its mean over ranks.
-    fn evened(&self, phase: usize) -> Vec<Played> {
-        let even = |rank: &Rank| {
-            let mut scale = [1.0; PHASES];
-            if rank.total[phase] > 0.0 {
-                scale[phase] = self.totals[phase] / self.ranks.len() as f64 / rank.total[phase];
-            }
-            Played { pace: Pace::Scaled(scale), ..Played::as_measured(rank) }
-        };
-        self.ranks.iter().map(even).collect()
+    /// Returns the pace of `rank` at the mean of all ranks: piece by piece if all run the same collectives in the same
+    /// order, phase by phase otherwise.
+    fn even_pace(&self, rank: usize) -> Pace {
+        let total = |rank: usize| &self.ranks[rank].total;
+        let by_phases = || Pace::Scaled(to_others(total, self.ranks.len(), &self.totals, rank, &[]));
+        let by_pieces = self.places.are_all_alike().then(|| self.places.as_others(rank, &[]));
+        by_pieces.flatten().unwrap_or_else(by_phases)
     }
 
-    /// Returns the time that the step adds to the run, from the last begin to the last end, in nanoseconds. The
-    /// collective `free` takes no time to transfer.
-    fn play(&self, played: &[Played], free: Option<usize>) -> f64 {
-        let mut held_up = vec![0.0; self.ranks.len()];
+    /// Returns the factors that bring one phase of `rank` to its mean over the ranks that are placed like it, or over all
+    /// ranks if there is no other one.
+    fn evened(&self, rank: usize, phase: usize) -> Durations {
+        let own = self.ranks[rank].total[phase];
+        let mean = self
+            .places
+            .mean_work(rank)
+            .map_or(self.totals[phase] / self.ranks.len() as f64, |mean| mean[phase]);
+        let mut scale = [1.0; PHASES];
+        if own > 0.0 {
+            scale[phase] = mean / own;
+        }
+        scale
+    }
+
+    /// Returns the time that the step adds to the run, from the last begin to the last end, in nanoseconds. `lines` has
+    /// the line of each rank. The collective `free` takes no time to transfer.
+    fn play(&self, lines: &[&Line], free: Option<usize>) -> f64 {
+        let mut held_up = vec![0.0_f64; self.ranks.len()];
         let mut done: Vec<Vec<f64>> =
             self.ranks.iter().map(|rank| vec![f64::NEG_INFINITY; rank.comms]).collect();
         for (at, joint) in self.joints.iter().enumerate() {
-            let ready = |part: &JointPart| {
-                let own = &played[part.rank];
-                own.begin + own.pace.nanos(&part.work) + held_up[part.rank]
+            let start = |one: &Partaker| {
+                let LinePart { work, taken, .. } = &lines[one.rank].parts[one.part];
+                let ready = lines[one.rank].begin + work + held_up[one.rank];
+                ready.max(done[one.rank][one.comm]) + taken.gap
             };
-            let start = |part: &JointPart| {
-                ready(part).max(done[part.rank][part.comm])
-                    + joint.of_rank(part.gap, joint.usual_gap, played, part)
-            };
-            let last = joint.parts.iter().map(start).fold(f64::NEG_INFINITY, f64::max);
-            for part in &joint.parts {
-                let transfer = joint.of_rank(part.transfer, joint.usual_transfer, played, part);
-                let end = if free == Some(at) { last } else { last + transfer };
-                done[part.rank][part.comm] = end;
-                if let Some(work) = &part.held_at {
-                    let Played { begin, pace, .. } = &played[part.rank];
-                    let held_up = &mut held_up[part.rank];
-                    *held_up = held_up.max(end - begin - pace.nanos(work));
+            let last = joint.partakers.iter().map(start).fold(f64::NEG_INFINITY, f64::max);
+            for one in &joint.partakers {
+                let LinePart { taken, held_at, .. } = &lines[one.rank].parts[one.part];
+                let end = if free == Some(at) { last } else { last + taken.transfer };
+                done[one.rank][one.comm] = end;
+                if let Some(work) = held_at {
+                    let held_up = &mut held_up[one.rank];
+                    *held_up = held_up.max(end - lines[one.rank].begin - work);
                 }
             }
         }
-        let end = |(rank, own): (usize, &Rank)| {
-            let Played { pace, begin, .. } = &played[rank];
-            let alone = begin + pace.nanos(&own.total) + held_up[rank];
+        let end = |(rank, line): (usize, &&Line)| {
+            let alone = line.begin + line.total + held_up[rank];
             let reduced = done[rank].iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            alone.max(reduced + pace.nanos(&own.total) - pace.nanos(&own.before))
+            alone.max(reduced + line.after)
         };
-        let ends = self.ranks.iter().enumerate().map(end).fold(f64::NEG_INFINITY, f64::max);
-        ends - played.iter().map(|played| played.begin).fold(f64::NEG_INFINITY, f64::max)
+        let ends = lines.iter().enumerate().map(end).fold(f64::NEG_INFINITY, f64::max);
+        ends - lines.iter().map(|line| line.begin).fold(f64::NEG_INFINITY, f64::max)
     }
 }
 
-impl Played {
-    fn as_measured(rank: &Rank) -> Self {
-        Self { pace: Pace::AS_MEASURED, begin: rank.begin, as_usual: false }
+/// Fills in what collectives take at the median over all ranks that reach the same position.
+fn even_out(ranks: &mut [Rank]) {
+    let mut taken: BTreeMap<Waypoint, Vec<Taken>> = BTreeMap::new();
+    for part in ranks.iter().flat_map(|rank| &rank.parts) {
+        taken.entry(part.place).or_default().push(part.taken);
+    }
+    let even: BTreeMap<Waypoint, Taken> =
+        taken.into_iter().map(|(place, taken)| (place, Taken::median(&taken))).collect();
+    for part in ranks.iter_mut().flat_map(|rank| &mut rank.parts) {
+        part.even = even[&part.place];
+    }
+}
+
+impl Taken {
+    fn median(all: &[Self]) -> Self {
+        let median = |of: fn(&Self) -> f64| stats::lower_median(all.iter().map(of)).unwrap_or(0.0);
+        Self { gap: median(|taken| taken.gap), transfer: median(|taken| taken.transfer) }
+    }
+
+    fn at_most(self, other: Self) -> Self {
+        Self { gap: self.gap.min(other.gap), transfer: self.transfer.min(other.transfer) }
+    }
+}
+
+impl Rank {
+    /// Returns the rank with its local work at this pace.
+    fn line(&self, pace: &Pace) -> Line {
+        self.line_of(pace, self.begin, |part| part.taken)
+    }
+
+    /// Returns the fixed rank: its local work at this pace, its begin no later and its collectives no longer than usual.
+    fn fixed(&self, pace: &Pace, usual_begin: f64) -> Line {
+        self.line_of(pace, self.begin.min(usual_begin), |part| part.taken.at_most(part.usual))
+    }
+
+    /// Returns the even rank.
+    fn even(&self, pace: &Pace, usual_begin: f64) -> Line {
+        self.line_of(pace, usual_begin, |part| part.even)
+    }
+
+    fn line_of(&self, pace: &Pace, begin: f64, taken: impl Fn(&Part) -> Taken) -> Line {
+        let part = |part: &Part| LinePart {
+            work: pace.nanos(&part.work),
+            taken: taken(part),
+            held_at: part.held_at.as_ref().map(|work| pace.nanos(work)),
+        };
+        let total = pace.nanos(&self.total);
+        Line {
+            begin,
+            parts: self.parts.iter().map(part).collect(),
+            total,
+            after: total - pace.nanos(&self.before),
+        }
+    }
+
+    /// Returns the local work, plus the time that transfers take beyond the median rank's.
+    fn own(&self) -> f64 {
+        let late = self.parts.iter().map(|part| (part.taken.transfer - part.even.transfer).max(0.0));
+        self.total.iter().sum::<f64>() + late.sum::<f64>()
+    }
+
+    /// Returns the local work up to each position.
+    fn places(&self) -> BTreeMap<Waypoint, f64> {
+        self.parts.iter().map(|part| (part.place, part.work.iter().sum())).collect()
     }
 }
 
@@ -240,26 +345,20 @@ impl Joint {
         let group = Group::from_ranks(collective.members.iter().map(|member| member.rank));
         let first_rank = collective.members[0].rank;
         let is_message = Function::from_seq(collective.seq) == Function::SendReceive;
-        let part = |member: &Member<'_>| {
+        let partaker = |member: &Member<'_>| {
             let with_earlier = is_message.then_some(member.rank > first_rank);
             let end = member.record.end.0 + offsets[member.rank];
             let transfer = (end - last.unwrap_or(end)).max(0) as f64;
-            timelines[member.rank].part((group, with_earlier), member, transfer)
+            timelines[member.rank].partake((group, with_earlier), member, transfer)
         };
-        let parts: Vec<JointPart> = collective.members.iter().map(part).collect();
-        let usual = |of: fn(&JointPart) -> f64| stats::lower_median(parts.iter().map(of)).unwrap_or(0.0);
-        let first = collective.members[0].record;
-        Self {
-            bucket: first.bucket,
-            bytes: first.bytes,
-            usual_gap: usual(|part| part.gap),
-            usual_transfer: usual(|part| part.transfer),
-            parts,
+        let partakers: Vec<Partaker> = collective.members.iter().map(partaker).collect();
+        let part = |one: &Partaker| timelines[one.rank].parts[one.part].taken;
+        let usual = Taken::median(&partakers.iter().map(part).collect::<Vec<_>>());
+        for one in &partakers {
+            timelines[one.rank].parts[one.part].usual = usual;
         }
-    }
-
-    fn of_rank(&self, own: f64, usual: f64, played: &[Played], part: &JointPart) -> f64 {
-        if played[part.rank].as_usual { own.min(usual) } else { own }
+        let first = collective.members[0].record;
+        Self { bucket: first.bucket, bytes: first.bytes, partakers, usual }
     }
 }
 
@@ -269,9 +368,9 @@ struct Timeline<'a> {
     work: Work,
     /// The end of the previous collective on each communicator, on the rank's own clock.
     free: Vec<(Comm, i64)>,
-    /// The number of collectives so far, by kind. `places` holds the local work up to each of them.
+    /// The number of collectives so far, by kind.
     counts: BTreeMap<(Group, Option<bool>), u32>,
-    places: BTreeMap<Waypoint, f64>,
+    parts: Vec<Part>,
 }
 
 impl<'a> Timeline<'a> {
@@ -281,16 +380,16 @@ impl<'a> Timeline<'a> {
             work: Work::new(step),
             free: Vec::new(),
             counts: BTreeMap::new(),
-            places: BTreeMap::new(),
+            parts: Vec::with_capacity(step.buckets.len()),
         }
     }
 
-    fn part(
+    fn partake(
         &mut self,
         (group, message_with_earlier): (Group, Option<bool>),
         member: &Member<'_>,
         transfer: f64,
-    ) -> JointPart {
+    ) -> Partaker {
         let Member { rank, record, .. } = *member;
         let (start, end) = (record.start.0, record.end.0);
         let comm = self.free.iter().position(|(comm, _)| *comm == record.comm).unwrap_or_else(|| {
@@ -300,27 +399,28 @@ impl<'a> Timeline<'a> {
         let free = std::mem::replace(&mut self.free[comm].1, end);
         let is_idle = free.saturating_add(IDLE_NANOS) < start;
         let ready = if is_idle { start } else { record.ready.0.min(start) };
-        let work = self.work.until(ready);
         let count = self.counts.entry((group, message_with_earlier)).or_default();
-        self.places.insert(Waypoint { group, message_with_earlier, count: *count }, work.iter().sum());
-        *count += 1;
-        JointPart {
-            rank,
-            comm,
-            work,
-            gap: (start - ready.max(free)).max(0) as f64,
-            transfer,
+        let taken = Taken { gap: (start - ready.max(free)).max(0) as f64, transfer };
+        self.parts.push(Part {
+            place: Waypoint { group, message_with_earlier, count: *count },
+            work: self.work.until(ready),
+            taken,
+            // Known once all ranks are.
+            usual: taken,
+            even: taken,
             held_at: self.work.is_blocked(start, end).then(|| self.work.until(end)),
-        }
+        });
+        *count += 1;
+        Partaker { rank, part: self.parts.len() - 1, comm }
     }
 
-    fn end(&self, begin: f64) -> Rank {
+    fn end(self, begin: f64) -> Rank {
         let end = self.step.record.end.0;
         let total = self.work.until(end);
         // A step that ends blocked waits for the last collectives. Otherwise the step does not end with them.
         let last = self.work.last_blocked().filter(|(_, to)| *to >= end);
         let before = last.map_or(total, |(from, _)| self.work.until(from));
-        Rank { begin, total, before, comms: self.free.len() }
+        Rank { begin, total, before, comms: self.free.len(), parts: self.parts }
     }
 }
 

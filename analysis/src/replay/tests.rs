@@ -1,17 +1,20 @@
 //! Replays of steps, compared with values computed by hand.
 
+use proptest::prelude::*;
 use wire::clock::MonoNanos;
 use wire::event::{BucketRecord, Source, Span, StepRecord};
 use wire::ids::{Comm, Seq, Step};
 
 use super::*;
 use crate::records::RankStep;
+use crate::step::{StepAnalysis, analyse};
+use crate::what_if::what_if;
 
 const BUCKETS: u64 = 2;
 
 /// The durations of one rank's input, forward, backward and optimizer. Two buckets become ready, in the middle and at
 /// the end of backward. [`step`] fills in the times of collectives.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Behavior {
     input: i64,
     forward: i64,
@@ -97,10 +100,8 @@ fn both_ways(ranks: &[Behavior], late: &[i64]) -> [Replay; 2] {
 fn an_even_step_replays_exactly_and_saves_nothing() {
     for replay in both_ways(&[USUAL; 4], &[0; 4]) {
         // 100 of local work before the last bucket, 20 of transfer, 5 of optimizer.
-        assert_eq!(
-            (replay.measured_nanos, replay.simulated_nanos, replay.ideal_nanos),
-            (125.0, 125.0, 125.0)
-        );
+        assert_eq!((replay.measured_nanos, replay.simulated_nanos), (125.0, 125.0));
+        assert_eq!([replay.even_nanos, replay.even_slowest_nanos, replay.alike_nanos], [0.0; 3]);
         assert_eq!(replay.ranks, [0.0; 4]);
         assert_eq!(replay.phases, [0.0; PHASES]);
         // The first bucket's transfer is hidden behind 30 of backward; the second bucket's transfer is not hidden.
@@ -116,7 +117,9 @@ fn the_last_rank_costs_the_time_by_which_it_is_late() {
     for replay in both_ways(&[USUAL, slow, USUAL, USUAL], &[0; 4]) {
         assert_eq!(replay.simulated_nanos, replay.measured_nanos);
         assert_eq!(replay.ranks, [0.0, 40.0, 0.0, 0.0]);
-        assert_eq!(replay.ideal_nanos, 135.0, "input at its mean of 20");
+        assert_eq!(replay.even_nanos, 30.0, "input at its mean of 20");
+        assert_eq!(replay.even_slowest_nanos, 30.0, "the slow rank at the mean of all");
+        assert_eq!(replay.alike_nanos, 40.0, "the slow rank at the mean of the others");
         assert_eq!(replay.phase(Phase::Input), 30.0);
         assert_eq!(replay.phase(Phase::Backward), 0.0);
     }
@@ -169,4 +172,160 @@ fn a_step_delayed_by_a_cause_outside_the_graph_is_not_trusted() {
         }
     }
     assert!(!replayed(&records, &exact(2)).unwrap().is_trusted());
+}
+
+/// Draws what ranks do, and how much longer their collectives take.
+fn any_ranks() -> impl Strategy<Value = Vec<(Behavior, i64)>> {
+    let behavior = (0_i64..50, 1_i64..80, 1_i64..120, 0_i64..40);
+    let behavior = behavior.prop_map(|(input, forward, backward, optimizer)| Behavior {
+        input,
+        forward,
+        backward,
+        optimizer,
+    });
+    prop::collection::vec((behavior, 0_i64..30), 1..7)
+}
+
+/// The records of one rank's step: its spans, each after a gap, and its collectives. The latter begin and end with a blocked
+/// span if `is_held` and there is one.
+fn rank_of(
+    spans: &[(SpanKind, i64, i64)],
+    collectives: &[(i64, i64, i64)],
+    is_held: bool,
+    rank: usize,
+) -> RankStep {
+    let mut at = 0;
+    let span = |&(kind, gap, nanos): &(SpanKind, i64, i64)| {
+        let begin = at + gap;
+        at = begin + nanos;
+        Span { step: Step(7), kind, begin: MonoNanos(begin), end: MonoNanos(at), cpu_nanos: 0 }
+    };
+    let spans: Vec<Span> = spans.iter().map(span).collect();
+    let mut blocked = spans.iter().filter(|span| is_held && span.kind == SpanKind::Blocked);
+    let bucket = |(seq, &(start, queue, nanos)): (usize, &(i64, i64, i64))| {
+        let (start, end) = match blocked.next() {
+            Some(span) => (span.begin, span.end),
+            None => (MonoNanos(start), MonoNanos(start + nanos)),
+        };
+        // The first collective of a rank that is held is among neighbors.
+        let comm = Comm(if is_held && seq == 0 { 1 + rank as u32 / 2 } else { 0 });
+        let ready = start + -queue;
+        BucketRecord {
+            step: Step(7),
+            comm,
+            seq: Seq(seq as u64),
+            bucket: Bucket(seq as u32),
+            bytes: 1_000,
+            ready,
+            launch: ready,
+            start,
+            end,
+            source: Source::HostClock,
+        }
+    };
+    let buckets = collectives.iter().enumerate().map(bucket).collect();
+    let end = MonoNanos(at + 10);
+    let record = StepRecord { step: Step(7), begin: MonoNanos(0), end, samples: 1, shadow: false };
+    RankStep { record, spans, buckets }
+}
+
+/// Draws the records of a step whose times may contradict each other. In half of the steps, some ranks are held up by
+/// collectives, so that they are replayed rank by rank.
+pub(in crate::replay) fn any_records() -> impl Strategy<Value = StepRecords> {
+    use SpanKind::{Backward, Blocked, Forward, Input, Optimizer};
+    let kinds = prop::sample::select(vec![Input, Forward, Backward, Backward, Blocked, Blocked, Optimizer]);
+    let spans = prop::collection::vec((kinds, 0_i64..20, 0_i64..40), 0..14);
+    let times = prop::collection::vec((0_i64..300, 0_i64..40, 0_i64..60), 4);
+    (prop::collection::vec((spans, times), 2..6), 0_usize..5, any::<bool>()).prop_map(
+        |(ranks, count, is_held)| {
+            let rank = |(rank, (spans, times)): (usize, &(Vec<_>, Vec<_>))| {
+                Some(rank_of(spans, &times[..count.min(4)], is_held, rank))
+            };
+            StepRecords { step: Step(7), ranks: ranks.iter().enumerate().map(rank).collect() }
+        },
+    )
+}
+
+/// Draws whether each rank is in two sets, the first of which is part of the second.
+pub(in crate::replay) fn any_sets() -> impl Strategy<Value = [Vec<bool>; 2]> {
+    prop::collection::vec((any::<bool>(), any::<bool>()), 6).prop_map(|ranks| {
+        [
+            ranks.iter().map(|(some, more)| *some && *more).collect(),
+            ranks.iter().map(|(_, more)| *more).collect(),
+        ]
+    })
+}
+
+fn at_offsets(offsets: &[i64], ranks: usize) -> Vec<Option<ClockFit>> {
+    offsets[..ranks]
+        .iter()
+        .map(|&offset_nanos| Some(ClockFit { offset_nanos, ..ClockFit::exact() }))
+        .collect()
+}
+
+fn assert_no_fix_saves_more_than_all(step: &StepAnalysis) -> Result<(), TestCaseError> {
+    let Some(replay) = &step.replay else { return Ok(()) };
+    let group = replay.group.iter().map(|group| group.saving_nanos);
+    for saving in replay.ranks.iter().chain(&replay.phases).copied().chain(group).chain([0.0]) {
+        prop_assert!(replay.alike_nanos >= saving, "{replay:?}");
+    }
+    let Ok(answer) = what_if(&[step]) else { return Ok(()) };
+    prop_assert!(answer.slowdown >= 1.0 && answer.even_slowdown >= 1.0, "{answer:?}");
+    if let Some(share) = answer.slowest_share.known() {
+        prop_assert!((0.0..=1.0).contains(share), "{answer:?}");
+    }
+    for saving in answer.ranks.iter().chain(&answer.phases) {
+        prop_assert!(answer.wasted_share >= saving.share, "{saving:?} of {answer:?}");
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn no_fix_saves_more_than_that_of_all_ranks(
+        ranks in any_ranks(),
+        records in any_records(),
+        offsets in prop::collection::vec(-40_i64..40, 6),
+    ) {
+        let (does, late): (Vec<Behavior>, Vec<i64>) = ranks.into_iter().unzip();
+        let consistent = step(&does, &late);
+        for records in [&consistent, &records] {
+            let ranks = records.ranks.len();
+            for fits in [vec![None; ranks], exact(ranks), at_offsets(&offsets, ranks)] {
+                assert_no_fix_saves_more_than_all(&analyse(records, &fits))?;
+            }
+        }
+    }
+
+    /// Where all ranks begin at once, the fix of all ranks needs no correction, and the fixes of more ranks save no less.
+    #[test]
+    fn more_fixed_ranks_save_no_less(records in any_records(), [some, more] in any_sets()) {
+        let fits = vec![None; records.ranks.len()];
+        let joined = Joined::new(&records, &fits);
+        let Some(graph) = Graph::new(&records, &fits, &joined) else { return Ok(()) };
+        let usual = Usual::new(&graph);
+        let as_measured = |rank: usize| graph.line(rank, &[1.0; PHASES], None);
+        let alike = |rank: usize| graph.line(rank, &never_longer(usual.scale(&graph, rank, &[rank])), Some(&usual));
+        let with = |set: &[bool]| graph.play(|rank| if set[rank] { alike(rank) } else { as_measured(rank) });
+        let tolerance = 1e-6;
+        let (none, all) = (graph.play(as_measured), graph.play(alike));
+        prop_assert!(none >= with(&some) - tolerance && with(&some) >= with(&more) - tolerance);
+        prop_assert!(with(&more) >= all - tolerance);
+        // A rank's own fix may lengthen its segments, so it saves less.
+        for fixed in 0..graph.ranks.len() {
+            let own = |rank: usize| graph.line(rank, &usual.scale(&graph, rank, &[rank]), Some(&usual));
+            let alone = graph.play(|rank| if rank == fixed { own(rank) } else { as_measured(rank) });
+            prop_assert!(alone >= all - tolerance);
+        }
+    }
+}
+
+/// Two ranks that are late together save nothing alone. So savings do not add up.
+#[test]
+fn savings_do_not_add_up() {
+    let slow = Behavior { forward: 70, ..USUAL };
+    for replay in both_ways(&[USUAL, slow, slow, USUAL], &[0; 4]) {
+        assert_eq!(replay.ranks, [0.0; 4]);
+        assert_eq!(replay.alike_nanos, 40.0, "{replay:?}");
+    }
 }

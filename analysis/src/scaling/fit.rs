@@ -23,7 +23,7 @@ impl Sample<'_> {
 
     /// What the ranks' unevenness costs.
     fn uneven(&self) -> f64 {
-        self.replay.simulated_nanos - self.replay.skew_nanos - self.replay.ideal_nanos
+        self.replay.even_nanos.into()
     }
 }
 

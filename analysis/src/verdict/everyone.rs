@@ -106,7 +106,7 @@ fn turns(steps: &[&StepAnalysis], explained: u64) -> Option<Finding> {
         Phase::ALL.into_iter().map(|phase| (phase, mean(&|replay| replay.phase(phase)))).collect();
     let compute =
         mean(&|replay| replay.phase(Phase::Forward).max(0.0) + replay.phase(Phase::Backward).max(0.0));
-    let whole = mean(&|replay| replay.simulated_nanos - replay.skew_nanos - replay.ideal_nanos);
+    let whole = mean(&|replay| replay.alike_nanos.into());
     let cost = whole - explained as f64;
     let variation = variation(steps);
     let of =

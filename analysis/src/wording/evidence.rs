@@ -67,7 +67,10 @@ impl Who<'_> {
             ),
             Evidence::Rose { what, onset } => rose(*what, onset),
             Evidence::EvenRanksSave { nanos } => {
-                format!("with every rank at the mean, the step would be {} shorter", units::nanos(*nanos))
+                format!(
+                    "if no rank were slower than the mean of the others, the step would be {} shorter",
+                    units::nanos(*nanos)
+                )
             }
             Evidence::EvenPhaseSaves { phase, nanos } => {
                 format!("evening out {} alone saves {}", phase.name(), units::nanos(*nanos))

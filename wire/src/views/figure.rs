@@ -118,6 +118,8 @@ pub enum Missing {
         /// The number of observed steps.
         steps: u64,
     },
+    /// Even ranks would hardly shorten a step.
+    EvenRanks,
     /// All buckets have the same size.
     OneBucketSize,
     /// The observed steps have no all-reduce.
@@ -205,6 +207,7 @@ impl fmt::Display for Missing {
                      measured time, so no prediction can be trusted"
                 );
             }
+            Self::EvenRanks => "the ranks are even: the figure needs an even slowdown of at least 1.01",
             Self::OneBucketSize => "the model needs buckets of at least two sizes",
             Self::NoAllReduce => "no step with all-reduces was observed",
             Self::Groups => {

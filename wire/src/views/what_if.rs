@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Figure;
 use crate::ids::{Bucket, Rank};
 
 /// The thing that a what-if fixes.
@@ -10,10 +11,10 @@ use crate::ids::{Bucket, Rank};
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Fix {
-    /// A rank: its compute segments at the mean of the other ranks, its begin and its transfers no later than the
-    /// median rank's.
+    /// A rank: its compute segments at the mean of the other ranks that are placed like it, its begin and its transfers no
+    /// later than the median rank's.
     Rank(Rank),
-    /// A phase: its mean over ranks, on every rank.
+    /// A phase: its mean over the ranks that are placed alike, on every rank.
     Phase(Phase),
     /// A bucket: its transfer at 0. This is the upper limit of what a better network could save.
     Bucket(Bucket),
@@ -76,10 +77,17 @@ pub struct WhatIf {
     pub withheld_steps: u64,
     /// The simulation error: the median over all replayed steps of |simulated - measured| / measured.
     pub simulation_error: f64,
-    /// The slowdown S: T / `T_ideal`.
+    /// The slowdown: the step over the step with every rank like those placed like it. At least 1.
     pub slowdown: f64,
-    /// The wasted share: 1 - 1/S.
+    /// The wasted share: 1 - 1/slowdown. No saving from a rank, a phase or ranks that are slow together exceeds it; one from
+    /// a bucket can, because a transfer between equal ranks takes time too.
     pub wasted_share: f64,
+    /// The even slowdown S = T / `T_ideal`, at least 1: the step over the step with every compute segment at its mean and
+    /// every transfer at its median, over all ranks. Source: Lin et al., 2025 (`docs/metrics.md`, "What-if").
+    pub even_slowdown: f64,
+    /// `M_W` = (T - `T_W`) / (T - `T_ideal`), 0 to 1: the share of the even slowdown that goes away if only the slowest 3 % of
+    /// the ranks, at least one, are even. They are the slowest of each step. Missing if the even slowdown is below 1.01.
+    pub slowest_share: Figure<f64>,
     /// The 16 largest savings from fixing a rank, largest first.
     pub ranks: Vec<Saving>,
     /// The savings from evening out a phase over ranks, in the order of a step.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use wire::views::Group;
 
 use crate::replay::graph::{Durations, PHASES};
+use crate::replay::never_longer;
 
 /// A position in a step that ranks reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,6 +32,22 @@ pub(super) enum Pace {
 impl Pace {
     pub(super) const AS_MEASURED: Self = Self::Scaled([1.0; PHASES]);
 
+    /// Returns the pace at which no segment takes longer than it did.
+    pub(super) fn never_longer(self) -> Self {
+        match self {
+            Self::Scaled(scale) => Self::Scaled(never_longer(scale)),
+            Self::Through(mut places) => {
+                let (mut before, mut instead) = ((0.0, 0.0), 0.0);
+                for place in &mut places {
+                    let whole = *place;
+                    instead += (whole.0 - before.0).min(whole.1 - before.1);
+                    (before, place.1) = (whole, instead);
+                }
+                Self::Through(places)
+            }
+        }
+    }
+
     /// Returns the time that this local work takes, in nanoseconds.
     pub(super) fn nanos(&self, work: &Durations) -> f64 {
         match self {
@@ -49,8 +66,7 @@ fn between(places: &[(f64, f64)], own: f64) -> f64 {
 
 /// The local work up to each position of each rank, and in the whole step, in nanoseconds.
 pub(super) struct Waypoints {
-    ranks: Vec<BTreeMap<Waypoint, f64>>,
-    totals: Vec<f64>,
+    ranks: Vec<(BTreeMap<Waypoint, f64>, f64)>,
     /// For each rank, the index of its kind in `kinds`.
     kind: Vec<usize>,
     kinds: Vec<AlikeRanks>,
@@ -60,21 +76,35 @@ pub(super) struct Waypoints {
 struct AlikeRanks {
     ranks: usize,
     places: BTreeMap<Waypoint, f64>,
-    total: f64,
+    total: Durations,
 }
 
 impl Waypoints {
-    pub(super) fn new(ranks: Vec<BTreeMap<Waypoint, f64>>, totals: Vec<f64>) -> Self {
-        let (mut kind, mut kinds) = (Vec::with_capacity(ranks.len()), Vec::<AlikeRanks>::new());
-        for (places, total) in ranks.iter().zip(&totals) {
+    /// Takes the local work of each rank up to its positions, and in the whole step by phase.
+    pub(super) fn new(all: impl Iterator<Item = (BTreeMap<Waypoint, f64>, Durations)>) -> Self {
+        let (mut ranks, mut kind, mut kinds) = (Vec::new(), Vec::new(), Vec::<AlikeRanks>::new());
+        for (places, total) in all {
             let known = kinds.iter().position(|known| known.places.keys().eq(places.keys()));
             kind.push(known.unwrap_or(kinds.len()));
             match known.map(|known| &mut kinds[known]) {
-                Some(known) => known.add(places, *total),
-                None => kinds.push(AlikeRanks { ranks: 1, places: places.clone(), total: *total }),
+                Some(known) => known.add(&places, &total),
+                None => kinds.push(AlikeRanks { ranks: 1, places: places.clone(), total }),
             }
+            ranks.push((places, total.iter().sum()));
         }
-        Self { ranks, totals, kind, kinds }
+        Self { ranks, kind, kinds }
+    }
+
+    /// Returns true if all ranks reach the same positions.
+    pub(super) fn are_all_alike(&self) -> bool {
+        self.kinds.len() == 1
+    }
+
+    /// Returns the local work of a step by phase, averaged over the ranks that reach the same positions as `rank`; `None`
+    /// if no other one does.
+    pub(super) fn mean_work(&self, rank: usize) -> Option<Durations> {
+        let kind = &self.kinds[self.kind[rank]];
+        (kind.ranks > 1).then(|| kind.total.map(|total| total / kind.ranks as f64))
     }
 
     /// Returns the pace of `rank` at the mean of the ranks that reach the same positions and are not in `among`.
@@ -86,12 +116,13 @@ impl Waypoints {
         let others = kind.ranks.checked_sub(alike.len()).filter(|others| *others > 0)? as f64;
         let mean = |sum: f64, those: f64| (sum - those).max(0.0) / others;
         let place = |(place, own): (&Waypoint, &f64)| {
-            let those = alike.iter().filter_map(|&one| self.ranks[one].get(place)).sum();
+            let those = alike.iter().filter_map(|&one| self.ranks[one].0.get(place)).sum();
             (*own, mean(kind.places[place], those))
         };
-        let total = mean(kind.total, alike.iter().map(|&one| self.totals[one]).sum());
-        let mut places: Vec<(f64, f64)> = self.ranks[rank].iter().map(place).collect();
-        places.extend([(0.0, 0.0), (self.totals[rank], total)]);
+        let total = mean(kind.total.iter().sum(), alike.iter().map(|&one| self.ranks[one].1).sum());
+        let (own, own_total) = &self.ranks[rank];
+        let mut places: Vec<(f64, f64)> = own.iter().map(place).collect();
+        places.extend([(0.0, 0.0), (*own_total, total)]);
         places.sort_by(|a, b| a.0.total_cmp(&b.0));
         // A collective that was enqueued early may be in the opposite order on the other ranks.
         let mut furthest = 0.0;
@@ -104,9 +135,9 @@ impl Waypoints {
 }
 
 impl AlikeRanks {
-    fn add(&mut self, places: &BTreeMap<Waypoint, f64>, total: f64) {
+    fn add(&mut self, places: &BTreeMap<Waypoint, f64>, total: &Durations) {
         self.ranks += 1;
-        self.total += total;
+        self.total.iter_mut().zip(total).for_each(|(sum, work)| *sum += work);
         self.places.iter_mut().zip(places.values()).for_each(|((_, sum), work)| *sum += work);
     }
 }
@@ -119,26 +150,34 @@ mod tests {
         Waypoint { group: Group { ranks: 3, stride: 1 }, message_with_earlier: None, count }
     }
 
+    /// Returns local work in one phase.
+    fn only(nanos: f64) -> Durations {
+        let mut work = [0.0; PHASES];
+        work[1] = nanos;
+        work
+    }
+
+    #[test]
+    fn no_segment_is_lengthened() {
+        let pace = Pace::Through(vec![(0.0, 0.0), (10.0, 4.0), (20.0, 30.0), (30.0, 36.0)]).never_longer();
+        let Pace::Through(places) = pace else { panic!("piece by piece") };
+        assert_eq!(places, [(0.0, 0.0), (10.0, 4.0), (20.0, 14.0), (30.0, 20.0)]);
+    }
+
     #[test]
     fn local_work_is_replaced_piece_by_piece() {
         let rank = |first: f64, second: f64| BTreeMap::from([(place(0), first), (place(1), second)]);
-        let places = Waypoints::new(
-            vec![rank(10.0, 20.0), rank(30.0, 40.0), rank(14.0, 24.0)],
-            vec![30.0, 60.0, 34.0],
-        );
+        let ranks = [(rank(10.0, 20.0), 30.0), (rank(30.0, 40.0), 60.0), (rank(14.0, 24.0), 34.0)];
+        let places = Waypoints::new(ranks.into_iter().map(|(places, total)| (places, only(total))));
         let pace = places.as_others(1, &[1]).unwrap();
-        let played = |own: f64| {
-            let mut work = [0.0; PHASES];
-            work[1] = own;
-            pace.nanos(&work)
-        };
+        let played = |own: f64| pace.nanos(&only(own));
         assert_eq!([0.0, 15.0, 30.0, 40.0, 50.0, 60.0].map(played), [0.0, 6.0, 12.0, 22.0, 27.0, 32.0]);
     }
 
     #[test]
     fn ranks_are_compared_with_ranks_that_reach_the_same_positions() {
         let of = |count: u32| (0..count).map(|at| (place(at), f64::from(at))).collect();
-        let places = Waypoints::new(vec![of(2), of(3), of(3)], vec![5.0, 6.0, 8.0]);
+        let places = Waypoints::new([(of(2), only(5.0)), (of(3), only(6.0)), (of(3), only(8.0))].into_iter());
         assert!(places.as_others(0, &[0]).is_none(), "no rank reaches the same positions");
         let Some(Pace::Through(through)) = places.as_others(1, &[1]) else { panic!("rank 2 reaches them") };
         assert_eq!(through.last(), Some(&(6.0, 8.0)));

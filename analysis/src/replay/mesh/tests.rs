@@ -1,10 +1,12 @@
 //! Replays of steps with groups, compared with values computed by hand, in milliseconds.
 
+use proptest::prelude::*;
 use wire::clock::MonoNanos;
 use wire::event::{BucketRecord, Source, Span, SpanKind, StepRecord};
 use wire::ids::{Bucket, Seq, Step};
 
 use super::*;
+use crate::replay::tests::{any_records, any_sets};
 use crate::replay::{Replay, replay};
 
 const MILLI: i64 = 1_000_000;
@@ -66,7 +68,10 @@ fn a_late_rank_costs_the_delay_that_its_group_passes_on() {
     let saved: Vec<f64> = found.ranks.iter().map(|saving| millis(f64::from(*saving))).collect();
     // With a forward of 12, the mean of the other ranks, a rank that waits would delay nothing.
     assert_eq!(saved, [0.0, 0.0, 0.0, 6.0]);
-    assert_eq!(millis(found.ideal_nanos), 11.5 + 1.0 + 20.0 + 2.0);
+    // Forward takes 11.5 in the mean over all ranks.
+    assert_eq!(millis(found.even_nanos.into()), 39.0 - (11.5 + 1.0 + 20.0 + 2.0));
+    assert_eq!(found.even_slowest_nanos, found.even_nanos);
+    assert_eq!(millis(found.alike_nanos.into()), 6.0);
     assert!(found.group.is_none());
     // A collective among all ranks can be replayed without its transfer, which nothing hides.
     let buckets: Vec<f64> = found.collectives.iter().map(|one| millis(f64::from(one.saving_nanos))).collect();
@@ -161,4 +166,47 @@ fn pipeline_stages_are_compared_with_the_same_stage_of_other_pipelines() {
 #[test]
 fn groups_are_not_replayed_without_aligned_clocks() {
     assert!(replayed(&step(&[10, 10, 10, 16]), 5 * MILLI as u64).is_none());
+}
+
+/// Returns true if each collective becomes ready only after the ones before it stopped to hold up the rank. If it is ready
+/// before, the replay delays it all the same, and less local work before that end delays it more.
+fn is_in_order(rank: &Rank) -> bool {
+    let mut held_until = 0.0;
+    rank.parts.iter().all(|part| {
+        let is_after = part.work.iter().sum::<f64>() >= held_until;
+        held_until = part.held_at.map_or(held_until, |work| work.iter().sum::<f64>().max(held_until));
+        is_after
+    })
+}
+
+proptest! {
+    /// Where all ranks begin at once, the fix of all ranks needs no correction, and the fixes of more ranks save no less.
+    #[test]
+    fn more_fixed_ranks_save_no_less(records in any_records(), [some, more] in any_sets()) {
+        let fits = vec![Some(ClockFit::exact()); records.ranks.len()];
+        let joined = Joined::new(&records, &fits);
+        let mesh = Mesh::new(&records, &fits, &joined);
+        let Some(mesh) = mesh.filter(|mesh| mesh.ranks.iter().all(is_in_order)) else { return Ok(()) };
+        let ranks = 0..mesh.ranks.len();
+        let measured: Vec<Line> = mesh.ranks.iter().map(|rank| rank.line(&Pace::AS_MEASURED)).collect();
+        let own = |rank: usize| mesh.as_others(rank, &[rank]);
+        let alike: Vec<Line> =
+            ranks.clone().map(|rank| mesh.ranks[rank].fixed(&own(rank).never_longer(), 0.0)).collect();
+        let with = |fixed: &[bool]| {
+            let lines: Vec<&Line> =
+                ranks.clone().map(|rank| if fixed[rank] { &alike[rank] } else { &measured[rank] }).collect();
+            mesh.play(&lines, None)
+        };
+        let tolerance = 1e-6;
+        let (none, all) = (with(&[false; 6]), with(&[true; 6]));
+        prop_assert!(none >= with(&some) - tolerance && with(&some) >= with(&more) - tolerance);
+        prop_assert!(with(&more) >= all - tolerance);
+        // A rank's own fix may lengthen its segments, so it saves less.
+        for fixed in ranks.clone() {
+            let line = mesh.ranks[fixed].fixed(&own(fixed), 0.0);
+            let mut lines: Vec<&Line> = measured.iter().collect();
+            lines[fixed] = &line;
+            prop_assert!(mesh.play(&lines, None) >= all - tolerance);
+        }
+    }
 }

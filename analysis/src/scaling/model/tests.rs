@@ -24,7 +24,9 @@ fn replay() -> Replay {
         measured_nanos: 115.0 * MS,
         simulated_nanos: 115.0 * MS,
         skew_nanos: 0.0,
-        ideal_nanos: 113.0 * MS,
+        even_nanos: 2e6,
+        even_slowest_nanos: 2e6,
+        alike_nanos: 2e6,
         ranks: vec![0.0; 4],
         phases: [0.0; 5],
         // Alpha 1 ms and beta 1 ms per MiB on four ranks. The second bucket ends 3 ms after backward.

@@ -7,6 +7,7 @@ use wire::views::what_if::{EfficiencyKind, Fix, Saving, WhatIf};
 use wire::views::{BucketParameters, BucketStats, RankLedger, Report};
 
 use super::{Body, Cell, Section, Table};
+use analysis::wording::what_if;
 use units::{bytes, nanos, percent};
 
 /// The largest number of rows of a table with one row per rank.
@@ -50,12 +51,8 @@ fn basis(what_if: &WhatIf) -> Vec<String> {
     if what_if.withheld_steps > 0 {
         replayed.push_str(&format!("; {} with an error above 5 % are left out", what_if.withheld_steps));
     }
-    let wasted = format!(
-        "A step takes {:.2} times as long as it would with equal ranks: {} of it is wasted.",
-        what_if.slowdown,
-        percent(what_if.wasted_share)
-    );
-    vec![replayed + ".", wasted]
+    let [alike, even] = what_if::slowdowns(what_if);
+    vec![replayed + ".", alike, even]
 }
 
 fn name(report: &Report, fix: Fix) -> String {

@@ -103,6 +103,8 @@ fn what_if() -> WhatIf {
         simulation_error: 0.011,
         slowdown: 1.92,
         wasted_share: 0.479,
+        even_slowdown: 1.64,
+        slowest_share: Figure::Known(0.93),
         ranks: vec![saving(Fix::Rank(Rank(2)), 28e6, 0.478), saving(Fix::Rank(Rank(0)), 0.0, 0.0)],
         phases: vec![saving(Fix::Phase(Phase::Input), 27.5e6, 0.469)],
         buckets: vec![saving(Fix::Bucket(Bucket(1)), 0.6e6, 0.0102)],

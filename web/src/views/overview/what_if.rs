@@ -1,5 +1,6 @@
 //! All what-ifs as a table: the replay of the observed steps with one thing fixed.
 
+use analysis::wording::what_if::slowdowns;
 use leptos::prelude::*;
 use model::route::Tab;
 use wire::views::Figure;
@@ -43,13 +44,10 @@ fn replayed(what_if: &WhatIf) -> String {
 
 #[component]
 fn Savings(what_if: WhatIf) -> impl IntoView {
-    let headline = format!(
-        "A step takes {} times as long as with equal ranks: {} of it is wasted.",
-        units::significant(what_if.slowdown),
-        units::percent(what_if.wasted_share)
-    );
+    let [alike, even] = slowdowns(&what_if);
     view! {
-        <p class="lead">{headline}</p>
+        <p class="lead">{alike}</p>
+        <p class="quiet">{even}</p>
         <table class="savings">
             <caption class="unseen">"Saving of each fix"</caption>
             <thead>
