@@ -17,9 +17,9 @@ use wire::views::Missing;
 use wire::views::what_if::Phase;
 
 use crate::join::Joined;
-use crate::records::{RankStep, StepRecords};
+use crate::records::StepRecords;
 use crate::stats;
-use graph::{Durations, Graph, PHASES};
+use graph::{Durations, Graph, Observed, PHASES};
 use horizon::{Horizon, Line};
 use mesh::Mesh;
 use timing::clocks::ClockFit;
@@ -29,9 +29,6 @@ pub const MAX_ERROR: f64 = 0.05;
 /// The largest number of collectives in a step that is replayed. Each collective is tried in a replay over all of them,
 /// so 2,048 take 4 million additions.
 const MAX_COLLECTIVES: usize = 2_048;
-/// The largest number of interval comparisons that it may take to find the local work before each collective, over all
-/// ranks: about half a second.
-const MAX_EVALUATIONS: usize = 200_000_000;
 /// The share of the ranks that count as the slowest. Source: `M_W` in Lin et al., 2025 (`docs/metrics.md`, "What-if").
 pub const SLOWEST_SHARE: f64 = 0.03;
 /// The share of the step by which ranks that are slow together must be slower than the rest.
@@ -151,25 +148,16 @@ pub(crate) fn replay(
     fits: &[Option<ClockFit>],
     joined: &Joined<'_>,
 ) -> Option<Replay> {
-    if !is_affordable(records, joined) {
+    if joined.collectives.len() > MAX_COLLECTIVES {
         return None;
     }
-    let graph = Graph::new(records, fits, joined);
+    let observed = Observed::new(records, fits)?;
+    let graph = Graph::new(&observed, joined);
     if let Some(graph) = graph.as_ref().filter(|graph| !graph.is_held_up) {
         return Some(replay_graph(graph));
     }
-    let by_rank = Mesh::new(records, fits, joined).map(|mesh| mesh.replay());
+    let by_rank = Mesh::new(&observed, joined).map(|mesh| mesh.replay());
     by_rank.or_else(|| graph.as_ref().map(replay_graph))
-}
-
-/// Returns true if a replay takes less than about a second.
-fn is_affordable(records: &StepRecords, joined: &Joined<'_>) -> bool {
-    let evaluations = |step: &RankStep| {
-        let blocked = step.spans.iter().filter(|span| span.kind == SpanKind::Blocked).count();
-        step.buckets.len().saturating_mul(2 * step.spans.len() + 1).saturating_mul(blocked + 1)
-    };
-    let evaluations = records.ranks.iter().flatten().map(evaluations).fold(0, usize::saturating_add);
-    joined.collectives.len() <= MAX_COLLECTIVES && evaluations <= MAX_EVALUATIONS
 }
 
 fn replay_graph(graph: &Graph) -> Replay {

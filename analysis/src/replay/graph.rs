@@ -9,6 +9,7 @@ use super::{Usual, phase_of};
 use crate::join::{self, Joined};
 use crate::records::{RankStep, StepRecords};
 use timing::clocks::ClockFit;
+use timing::intervals::{Interval, Intervals};
 
 pub(super) const PHASES: usize = Phase::ALL.len();
 /// Local work by [`Phase`], in nanoseconds.
@@ -51,18 +52,14 @@ pub(super) struct Graph {
 }
 
 impl Graph {
-    pub(super) fn new(records: &StepRecords, fits: &[Option<ClockFit>], joined: &Joined<'_>) -> Option<Self> {
-        let steps: Vec<&RankStep> = records.ranks.iter().map(Option::as_ref).collect::<Option<_>>()?;
-        if steps.iter().any(|step| step.record.shadow) {
-            return None;
-        }
+    /// Builds the graph of a step. Returns `None` if not every rank takes part in every collective.
+    pub(super) fn new(observed: &Observed<'_>, joined: &Joined<'_>) -> Option<Self> {
+        let Observed { steps, works, placed } = observed;
         if !joined.collectives.iter().all(|collective| has_each_rank(collective, steps.len())) {
             return None;
         }
         let (collectives, comms) = collectives(joined);
-        let placed = Placed::new(&steps, fits);
-        let transfers = transfers(joined, &placed);
-        let works: Vec<Work> = steps.iter().map(|step| Work::new(step)).collect();
+        let transfers = transfers(joined, placed);
         let own =
             |rank: usize| joined.collectives.iter().map(move |collective| collective.members[rank].record);
         let rank = |(rank, transfer): (usize, Vec<f64>)| {
@@ -199,6 +196,26 @@ fn collectives(joined: &Joined<'_>) -> (Vec<GraphCollective>, usize) {
     (collectives, comms.len())
 }
 
+/// A step that was observed on all ranks.
+pub(super) struct Observed<'a> {
+    pub(super) steps: Vec<&'a RankStep>,
+    pub(super) works: Vec<Work>,
+    pub(super) placed: Placed,
+}
+
+impl<'a> Observed<'a> {
+    /// Returns `None` if a rank is missing, or if the step was not observed.
+    pub(super) fn new(records: &'a StepRecords, fits: &[Option<ClockFit>]) -> Option<Self> {
+        let steps: Vec<&RankStep> = records.ranks.iter().map(Option::as_ref).collect::<Option<_>>()?;
+        if steps.iter().any(|step| step.record.shadow) {
+            return None;
+        }
+        let works = steps.iter().map(|step| Work::new(step)).collect();
+        let placed = Placed::new(&steps, fits);
+        Some(Self { steps, works, placed })
+    }
+}
+
 /// The positions of the ranks' steps in time.
 pub(super) struct Placed {
     /// The nanoseconds to add to each rank's times; `None` if the clocks are not good enough.
@@ -281,56 +298,110 @@ fn rank_graph(
 
 /// The timeline of a training thread during a step, on its own clock.
 pub(super) struct Work {
-    stretches: Vec<(Phase, i64, i64)>,
-    blocked: Vec<(i64, i64)>,
+    /// The stretches in order, without gaps. Neighbors differ in their phase.
+    stretches: Vec<Stretch>,
+    blocked: Intervals,
+    /// [`Intervals::sums`] of `blocked`.
+    blocked_sums: Vec<u64>,
+    last_blocked: Option<Interval>,
     /// When the thread blocks for the last time; the end of the last backward if it never blocks.
     sync: i64,
 }
 
+/// A stretch of time in one phase.
+struct Stretch {
+    phase: Phase,
+    begin: i64,
+    end: i64,
+    /// The local work before the stretch.
+    before: Durations,
+}
+
 impl Work {
     pub(super) fn new(step: &RankStep) -> Self {
-        let (from, to) = (step.record.begin.0, step.record.end.0);
         let mut spans: Vec<_> = step.spans.iter().map(|span| (span.begin.0, span.end.0, span.kind)).collect();
         spans.sort_unstable_by_key(|&(begin, end, _)| (begin, end));
-        let mut stretches = Vec::with_capacity(2 * spans.len() + 1);
-        let mut at = from;
-        let mut until = |at: &mut i64, to: i64, phase: Phase| {
-            if *at < to {
-                stretches.push((phase, *at, to));
-                *at = to;
-            }
+        let window = (step.record.begin.0, step.record.end.0);
+        let of_kind = |wanted: SpanKind| {
+            spans.iter().filter(move |&&(_, _, kind)| kind == wanted).map(|&(begin, end, _)| (begin, end))
         };
-        for &(begin, end, kind) in &spans {
-            let Some(phase) = phase_of(kind) else { continue };
-            until(&mut at, begin.min(to), Phase::Other);
-            until(&mut at, end.min(to), phase);
+        let blocked = Intervals::union(of_kind(SpanKind::Blocked));
+        let last_blocked = of_kind(SpanKind::Blocked).next_back();
+        let last_backward = of_kind(SpanKind::Backward).next_back().map_or(window.1, |(_, end)| end);
+        let mut work = Self {
+            stretches: stretches(&spans, window),
+            blocked_sums: blocked.sums(),
+            blocked,
+            last_blocked,
+            sync: last_blocked.map_or(last_backward, |(begin, _)| begin),
+        };
+        work.add_up();
+        work
+    }
+
+    /// Fills in the local work before each stretch.
+    fn add_up(&mut self) {
+        let mut work = [0.0; PHASES];
+        let blocked_before = |time: i64| self.blocked.total_before(&self.blocked_sums, time);
+        // A stretch begins where the one before it ends, so each boundary is looked up once.
+        let mut blocked = self.stretches.first().map_or(0, |first| blocked_before(first.begin));
+        for stretch in &mut self.stretches {
+            let by_end = blocked_before(stretch.end);
+            stretch.before = work;
+            work[stretch.phase as usize] += (stretch.end - stretch.begin) as f64 - (by_end - blocked) as f64;
+            blocked = by_end;
         }
-        until(&mut at, to, Phase::Other);
-        let of_kind = |wanted: SpanKind| spans.iter().filter(move |&&(_, _, kind)| kind == wanted);
-        let blocked: Vec<_> = of_kind(SpanKind::Blocked).map(|&(begin, end, _)| (begin, end)).collect();
-        let last_backward = of_kind(SpanKind::Backward).map(|&(_, end, _)| end).next_back().unwrap_or(to);
-        let sync = blocked.last().map_or(last_backward, |&(begin, _)| begin);
-        Self { stretches, blocked, sync }
     }
 
     /// Returns true if the thread was blocked for this whole time, up to what two clocks may differ by.
     pub(super) fn is_blocked(&self, begin: i64, end: i64) -> bool {
-        let blocked = self.blocked.iter().map(|&(from, to)| (to.min(end) - from.max(begin)).max(0));
-        10 * blocked.sum::<i64>() >= 9 * (end - begin)
+        10.0 * self.blocked_within(begin, end) >= 9.0 * (end - begin) as f64
     }
 
-    pub(super) fn last_blocked(&self) -> Option<(i64, i64)> {
-        self.blocked.last().copied()
+    pub(super) fn last_blocked(&self) -> Option<Interval> {
+        self.last_blocked
     }
 
     /// Returns the local work from the begin of the step to `time`.
     pub(super) fn until(&self, time: i64) -> Durations {
-        let mut work = [0.0; PHASES];
-        for &(phase, begin, end) in self.stretches.iter().take_while(|&&(_, begin, _)| begin < time) {
-            let end = end.min(time);
-            let lost = self.blocked.iter().map(|&(from, to)| (to.min(end) - from.max(begin)).max(0));
-            work[phase as usize] += (end - begin - lost.sum::<i64>()) as f64;
-        }
-        work
+        let begun = self.stretches.partition_point(|stretch| stretch.begin < time);
+        begun.checked_sub(1).map_or([0.0; PHASES], |last| self.until_in(last, time))
     }
+
+    /// Returns the local work until `time`, which is in the stretch at index `at` or after it, but no more than until the end
+    /// of the stretch.
+    fn until_in(&self, at: usize, time: i64) -> Durations {
+        let Stretch { phase, begin, end, mut before } = self.stretches[at];
+        let end = end.min(time);
+        before[phase as usize] += (end - begin) as f64 - self.blocked_within(begin, end);
+        before
+    }
+
+    fn blocked_within(&self, begin: i64, end: i64) -> f64 {
+        let before = |time: i64| self.blocked.total_before(&self.blocked_sums, time);
+        (before(end.max(begin)) - before(begin)) as f64
+    }
+}
+
+/// Returns the stretches of the step `window`, given its spans in order. The local work before them is not yet filled in.
+fn stretches(spans: &[(i64, i64, SpanKind)], (from, to): Interval) -> Vec<Stretch> {
+    let mut stretches: Vec<Stretch> = Vec::with_capacity(2 * spans.len() + 1);
+    let mut at = from;
+    let mut until = |end: i64, phase: Phase| {
+        if end <= at {
+            return;
+        }
+        match stretches.last_mut() {
+            Some(last) if last.phase == phase => last.end = end,
+            _ => stretches.push(Stretch { phase, begin: at, end, before: [0.0; PHASES] }),
+        }
+        at = end;
+    };
+    for &(begin, end, kind) in spans {
+        let Some(phase) = phase_of(kind) else { continue };
+        until(begin.min(to), Phase::Other);
+        until(end.min(to), phase);
+    }
+    until(to, Phase::Other);
+    stretches
 }

@@ -14,19 +14,18 @@ use wire::event::Function;
 use wire::ids::{Bucket, Comm};
 use wire::views::{Group, Missing};
 
-use super::graph::{Durations, PHASES, Placed, Work};
+use super::graph::{Durations, Observed, PHASES, Work};
 use super::{Replay, ReplayedCollective, SlowGroup, slow_together, slowest, to_others};
 use crate::join::{Joined, JoinedCollective, Member};
-use crate::records::{RankStep, StepRecords};
+use crate::records::RankStep;
 use crate::stats;
 use pace::{Pace, Waypoint, Waypoints};
-use timing::clocks::ClockFit;
 
 /// The time since the previous collective ended, in nanoseconds, after which a collective found its stream idle: its
 /// rank had just reached it. For any other collective, the records show only when it was enqueued.
 const IDLE_NANOS: i64 = 200_000;
-/// The largest number of parts that are replayed in a step, over all what-ifs. One part takes 15 to 20 ns, so this is
-/// about 10 ms: 64 ranks with a hundred collectives each.
+/// The largest number of parts that are replayed in a step, over all what-ifs. One part takes about 7 ns, so this is about
+/// 4 ms: 64 ranks with a hundred collectives each.
 const MAX_PARTS: usize = 600_000;
 
 /// What a collective takes on one rank; times in nanoseconds.
@@ -68,7 +67,7 @@ struct Partaker {
     rank: usize,
     /// The index of the part among those of the rank.
     part: usize,
-    /// The index of the communicator among those of the rank.
+    /// The index of the communicator among those of all ranks.
     comm: usize,
 }
 
@@ -84,6 +83,8 @@ pub(super) struct Mesh {
     ranks: Vec<Rank>,
     /// The collectives, each after everything that it waits for.
     joints: Vec<Joint>,
+    /// The number of communicators, counted once for each of their ranks.
+    comms: usize,
     /// The local work summed over ranks.
     totals: Durations,
     places: Waypoints,
@@ -100,48 +101,61 @@ struct Line {
 }
 
 struct LinePart {
-    work: f64,
+    /// When the collective can start if nothing held up the rank before.
+    ready: f64,
     taken: Taken,
-    held_at: Option<f64>,
+    /// When the rank would pass the end of the collective if nothing held it up; infinite if it does not wait.
+    passes: f64,
+}
+
+/// The state of a replay between two collectives; times in nanoseconds.
+#[derive(Clone)]
+struct State {
+    /// By how much each rank is held up.
+    held_up: Vec<f64>,
+    /// The end of the last collective of each rank.
+    reduced: Vec<f64>,
+    /// The end of the last collective on each communicator of each rank.
+    done: Vec<f64>,
 }
 
 impl Mesh {
-    /// Builds the mesh of a step. Returns `None` if a rank or a record is missing, the step was not observed, clocks
-    /// are not aligned, or there are too many ranks and collectives.
-    pub(super) fn new(records: &StepRecords, fits: &[Option<ClockFit>], joined: &Joined<'_>) -> Option<Self> {
-        let steps: Vec<&RankStep> = records.ranks.iter().map(Option::as_ref).collect::<Option<_>>()?;
+    /// Builds the mesh of a step. Returns `None` if a record is missing, clocks are not aligned, or there are too many
+    /// ranks and collectives.
+    pub(super) fn new(observed: &Observed<'_>, joined: &Joined<'_>) -> Option<Self> {
+        let Observed { steps, works, placed } = observed;
         let parts: usize = joined.collectives.iter().map(|collective| collective.members.len()).sum();
-        let is_observed = steps.iter().all(|step| !step.record.shadow);
         let of_all = joined.collectives.iter().filter(|one| one.members.len() == steps.len()).count();
-        if !is_observed || parts * (steps.len() + of_all + PHASES + 5) > MAX_PARTS {
+        if parts * (steps.len() + of_all + PHASES + 5) > MAX_PARTS {
             return None;
         }
-        let placed = Placed::new(&steps, fits);
         let offsets = placed.offsets.as_ref()?;
         let mut ordered: Vec<(&JoinedCollective<'_>, i64)> =
             joined.collectives.iter().map(|one| Some((one, one.latest?.1.0))).collect::<Option<_>>()?;
         // Everything that a collective waits for has started on all its ranks before.
         ordered.sort_by_key(|&(_, last_start)| last_start);
-        let mut timelines: Vec<Timeline<'_>> = steps.iter().map(|step| Timeline::new(step)).collect();
-        let joints =
+        let mut timelines: Vec<Timeline<'_>> =
+            steps.iter().zip(works).map(|(step, work)| Timeline::new(step, work)).collect();
+        let mut joints: Vec<Joint> =
             ordered.iter().map(|(collective, _)| Joint::new(collective, offsets, &mut timelines)).collect();
         let rank = |(timeline, begin): (Timeline<'_>, &f64)| timeline.end(*begin);
         let mut ranks: Vec<Rank> = timelines.into_iter().zip(&placed.begins).map(rank).collect();
         even_out(&mut ranks);
+        let comms = number_comms(&mut joints, ranks.iter().map(|rank| rank.comms));
         let places = Waypoints::new(ranks.iter().map(|rank| (rank.places(), rank.total)));
         let totals = std::array::from_fn(|phase| ranks.iter().map(|rank| rank.total[phase]).sum());
-        Some(Self { ranks, joints, totals, places, measured: placed.measured })
+        Some(Self { ranks, joints, comms, totals, places, measured: placed.measured })
     }
 
     pub(super) fn replay(&self) -> Replay {
         let ranks = 0..self.ranks.len();
         let as_measured: Vec<Line> = self.ranks.iter().map(|rank| rank.line(&Pace::AS_MEASURED)).collect();
         let measured: Vec<&Line> = as_measured.iter().collect();
-        let period = self.play(&measured, None);
+        let period = self.play(&measured);
         let with = |lines: &[(usize, Line)]| {
             let mut played = measured.clone();
             lines.iter().for_each(|(rank, line)| played[*rank] = line);
-            (period - self.play(&played, None)) as f32
+            (period - self.play(&played)) as f32
         };
         let usual_begin = stats::lower_median(self.ranks.iter().map(|rank| rank.begin)).unwrap_or(0.0);
         let fixed = |rank: usize, among: &[usize]| {
@@ -191,20 +205,27 @@ impl Mesh {
     /// Returns the replayed collectives among all ranks. `period` is the time that the step adds with every rank as
     /// measured.
     fn collectives(&self, measured: &[&Line], period: f64) -> Vec<ReplayedCollective> {
-        let tried = |(at, joint): (usize, &Joint)| {
-            let ready =
-                stats::mean(joint.partakers.iter().map(|one| measured[one.rank].parts[one.part].work));
-            ReplayedCollective {
-                bucket: joint.bucket,
-                bytes: joint.bytes,
-                saving_nanos: (period - self.play(measured, Some(at))) as f32,
-                ready_nanos: ready.unwrap_or(0.0) as f32,
-                transfer_nanos: joint.usual.transfer as f32,
-                gap_nanos: joint.usual.gap as f32,
+        let work = |one: &Partaker| self.ranks[one.rank].parts[one.part].work.iter().sum::<f64>();
+        let mut before = self.begun();
+        let mut collectives = Vec::new();
+        for (at, joint) in self.joints.iter().enumerate() {
+            if joint.partakers.len() == self.ranks.len() {
+                // What came before is the same with every collective that is tried.
+                let mut tried = before.clone();
+                tried.run(joint, measured, true);
+                self.joints[at + 1..].iter().for_each(|later| tried.run(later, measured, false));
+                collectives.push(ReplayedCollective {
+                    bucket: joint.bucket,
+                    bytes: joint.bytes,
+                    saving_nanos: (period - tried.period(measured)) as f32,
+                    ready_nanos: stats::mean(joint.partakers.iter().map(work)).unwrap_or(0.0) as f32,
+                    transfer_nanos: joint.usual.transfer as f32,
+                    gap_nanos: joint.usual.gap as f32,
+                });
             }
-        };
-        let joints = self.joints.iter().enumerate();
-        joints.filter(|(_, joint)| joint.partakers.len() == self.ranks.len()).map(tried).collect()
+            before.run(joint, measured, false);
+        }
+        collectives
     }
 
     /// Returns the pace of `rank` at the mean of the ranks that are not in `among`: piece by piece if some of them run
@@ -239,37 +260,63 @@ impl Mesh {
         scale
     }
 
-    /// Returns the time that the step adds to the run, from the last begin to the last end, in nanoseconds. `lines` has
-    /// the line of each rank. The collective `free` takes no time to transfer.
-    fn play(&self, lines: &[&Line], free: Option<usize>) -> f64 {
-        let mut held_up = vec![0.0_f64; self.ranks.len()];
-        let mut done: Vec<Vec<f64>> =
-            self.ranks.iter().map(|rank| vec![f64::NEG_INFINITY; rank.comms]).collect();
-        for (at, joint) in self.joints.iter().enumerate() {
-            let start = |one: &Partaker| {
-                let LinePart { work, taken, .. } = &lines[one.rank].parts[one.part];
-                let ready = lines[one.rank].begin + work + held_up[one.rank];
-                ready.max(done[one.rank][one.comm]) + taken.gap
-            };
-            let last = joint.partakers.iter().map(start).fold(f64::NEG_INFINITY, f64::max);
-            for one in &joint.partakers {
-                let LinePart { taken, held_at, .. } = &lines[one.rank].parts[one.part];
-                let end = if free == Some(at) { last } else { last + taken.transfer };
-                done[one.rank][one.comm] = end;
-                if let Some(work) = held_at {
-                    let held_up = &mut held_up[one.rank];
-                    *held_up = held_up.max(end - lines[one.rank].begin - work);
-                }
-            }
+    /// Returns the time that the step adds to the run, in nanoseconds, with these lines of all ranks.
+    fn play(&self, lines: &[&Line]) -> f64 {
+        let mut state = self.begun();
+        self.joints.iter().for_each(|joint| state.run(joint, lines, false));
+        state.period(lines)
+    }
+
+    fn begun(&self) -> State {
+        let ranks = self.ranks.len();
+        State {
+            held_up: vec![0.0; ranks],
+            reduced: vec![f64::NEG_INFINITY; ranks],
+            done: vec![f64::NEG_INFINITY; self.comms],
         }
+    }
+}
+
+impl State {
+    /// Runs a collective. It takes no time to transfer if it `is_free`.
+    fn run(&mut self, joint: &Joint, lines: &[&Line], is_free: bool) {
+        let start = |one: &Partaker| {
+            let LinePart { ready, taken, .. } = &lines[one.rank].parts[one.part];
+            (ready + self.held_up[one.rank]).max(self.done[one.comm]) + taken.gap
+        };
+        let last = joint.partakers.iter().map(start).fold(f64::NEG_INFINITY, f64::max);
+        for one in &joint.partakers {
+            let LinePart { taken, passes, .. } = &lines[one.rank].parts[one.part];
+            let end = if is_free { last } else { last + taken.transfer };
+            self.done[one.comm] = end;
+            self.reduced[one.rank] = self.reduced[one.rank].max(end);
+            self.held_up[one.rank] = self.held_up[one.rank].max(end - passes);
+        }
+    }
+
+    /// Returns the time from the last begin to the last end, in nanoseconds.
+    fn period(&self, lines: &[&Line]) -> f64 {
         let end = |(rank, line): (usize, &&Line)| {
-            let alone = line.begin + line.total + held_up[rank];
-            let reduced = done[rank].iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            alone.max(reduced + line.after)
+            let alone = line.begin + line.total + self.held_up[rank];
+            alone.max(self.reduced[rank] + line.after)
         };
         let ends = lines.iter().enumerate().map(end).fold(f64::NEG_INFINITY, f64::max);
         ends - lines.iter().map(|line| line.begin).fold(f64::NEG_INFINITY, f64::max)
     }
+}
+
+/// Numbers the communicators of all ranks, given how many each rank has. Returns their number.
+fn number_comms(joints: &mut [Joint], comms: impl Iterator<Item = usize>) -> usize {
+    let mut count = 0;
+    let first = comms.map(|of_rank| {
+        count += of_rank;
+        count - of_rank
+    });
+    let first: Vec<usize> = first.collect();
+    for one in joints.iter_mut().flat_map(|joint| &mut joint.partakers) {
+        one.comm += first[one.rank];
+    }
+    count
 }
 
 /// Fills in what collectives take at the median over all ranks that reach the same position.
@@ -314,9 +361,9 @@ impl Rank {
 
     fn line_of(&self, pace: &Pace, begin: f64, taken: impl Fn(&Part) -> Taken) -> Line {
         let part = |part: &Part| LinePart {
-            work: pace.nanos(&part.work),
+            ready: begin + pace.nanos(&part.work),
             taken: taken(part),
-            held_at: part.held_at.as_ref().map(|work| pace.nanos(work)),
+            passes: part.held_at.as_ref().map_or(f64::INFINITY, |work| begin + pace.nanos(work)),
         };
         let total = pace.nanos(&self.total);
         Line {
@@ -365,7 +412,7 @@ impl Joint {
 /// A rank's step while its collectives are extracted from it in order.
 struct Timeline<'a> {
     step: &'a RankStep,
-    work: Work,
+    work: &'a Work,
     /// The end of the previous collective on each communicator, on the rank's own clock.
     free: Vec<(Comm, i64)>,
     /// The number of collectives so far, by kind.
@@ -374,10 +421,10 @@ struct Timeline<'a> {
 }
 
 impl<'a> Timeline<'a> {
-    fn new(step: &'a RankStep) -> Self {
+    fn new(step: &'a RankStep, work: &'a Work) -> Self {
         Self {
             step,
-            work: Work::new(step),
+            work,
             free: Vec::new(),
             counts: BTreeMap::new(),
             parts: Vec::with_capacity(step.buckets.len()),

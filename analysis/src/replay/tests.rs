@@ -302,7 +302,7 @@ proptest! {
     fn more_fixed_ranks_save_no_less(records in any_records(), [some, more] in any_sets()) {
         let fits = vec![None; records.ranks.len()];
         let joined = Joined::new(&records, &fits);
-        let Some(graph) = Graph::new(&records, &fits, &joined) else { return Ok(()) };
+        let Some(graph) = Observed::new(&records, &fits).and_then(|observed| Graph::new(&observed, &joined)) else { return Ok(()) };
         let usual = Usual::new(&graph);
         let as_measured = |rank: usize| graph.line(rank, &[1.0; PHASES], None);
         let alike = |rank: usize| graph.line(rank, &never_longer(usual.scale(&graph, rank, &[rank])), Some(&usual));
@@ -327,5 +327,56 @@ fn savings_do_not_add_up() {
     for replay in both_ways(&[USUAL, slow, slow, USUAL], &[0; 4]) {
         assert_eq!(replay.ranks, [0.0; 4]);
         assert_eq!(replay.alike_nanos, 40.0, "{replay:?}");
+    }
+}
+
+fn work_of(spans: &[(SpanKind, i64, i64)], end: i64) -> graph::Work {
+    let span = |&(kind, begin, end): &(SpanKind, i64, i64)| Span {
+        step: Step(7),
+        kind,
+        begin: MonoNanos(begin),
+        end: MonoNanos(end),
+        cpu_nanos: 0,
+    };
+    let record =
+        StepRecord { step: Step(7), begin: MonoNanos(0), end: MonoNanos(end), samples: 1, shadow: false };
+    graph::Work::new(&RankStep { record, spans: spans.iter().map(span).collect(), buckets: Vec::new() })
+}
+
+/// Neighboring spans of one phase count as one, and time that two spans say the thread was blocked counts once.
+#[test]
+fn local_work_is_the_time_of_each_phase_less_blocked_time() {
+    use SpanKind::{Backward, Blocked, Forward};
+    let spans =
+        [(Forward, 5, 20), (Forward, 20, 30), (Backward, 30, 60), (Blocked, 40, 50), (Blocked, 45, 55)];
+    let work = work_of(&spans, 70);
+    let until = |time: i64| {
+        let work = work.until(time);
+        [Phase::Forward, Phase::Backward, Phase::Other].map(|phase| work[phase as usize])
+    };
+    assert_eq!(until(0), [0.0, 0.0, 0.0]);
+    assert_eq!(until(25), [20.0, 0.0, 5.0]);
+    assert_eq!(until(42), [25.0, 10.0, 5.0]);
+    assert_eq!(until(58), [25.0, 13.0, 5.0]);
+    assert_eq!(until(100), [25.0, 15.0, 15.0]);
+    assert_eq!(work.last_blocked(), Some((45, 55)));
+    assert!(work.is_blocked(41, 55) && !work.is_blocked(30, 50));
+}
+
+proptest! {
+    /// Local work by its definition, one nanosecond at a time.
+    #[test]
+    fn local_work_agrees_with_counting(records in any_records(), time in 0_i64..400) {
+        let step = records.ranks[0].as_ref().unwrap();
+        let covers = |span: &Span, at: i64| span.begin.0 <= at && at < span.end.0;
+        let mut counted = [0.0; PHASES];
+        for at in 0..time.min(step.record.end.0) {
+            let here = || step.spans.iter().filter(move |span| covers(span, at));
+            if here().all(|span| span.kind != SpanKind::Blocked) {
+                let phase = here().find_map(|span| phase_of(span.kind)).unwrap_or(Phase::Other);
+                counted[phase as usize] += 1.0;
+            }
+        }
+        prop_assert_eq!(graph::Work::new(step).until(time), counted);
     }
 }

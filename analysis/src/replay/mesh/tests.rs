@@ -6,8 +6,10 @@ use wire::event::{BucketRecord, Source, Span, SpanKind, StepRecord};
 use wire::ids::{Bucket, Seq, Step};
 
 use super::*;
+use crate::records::StepRecords;
 use crate::replay::tests::{any_records, any_sets};
 use crate::replay::{Replay, replay};
+use timing::clocks::ClockFit;
 
 const MILLI: i64 = 1_000_000;
 const BACKWARD: i64 = 20;
@@ -185,7 +187,7 @@ proptest! {
     fn more_fixed_ranks_save_no_less(records in any_records(), [some, more] in any_sets()) {
         let fits = vec![Some(ClockFit::exact()); records.ranks.len()];
         let joined = Joined::new(&records, &fits);
-        let mesh = Mesh::new(&records, &fits, &joined);
+        let mesh = Observed::new(&records, &fits).and_then(|observed| Mesh::new(&observed, &joined));
         let Some(mesh) = mesh.filter(|mesh| mesh.ranks.iter().all(is_in_order)) else { return Ok(()) };
         let ranks = 0..mesh.ranks.len();
         let measured: Vec<Line> = mesh.ranks.iter().map(|rank| rank.line(&Pace::AS_MEASURED)).collect();
@@ -195,7 +197,7 @@ proptest! {
         let with = |fixed: &[bool]| {
             let lines: Vec<&Line> =
                 ranks.clone().map(|rank| if fixed[rank] { &alike[rank] } else { &measured[rank] }).collect();
-            mesh.play(&lines, None)
+            mesh.play(&lines)
         };
         let tolerance = 1e-6;
         let (none, all) = (with(&[false; 6]), with(&[true; 6]));
@@ -206,7 +208,7 @@ proptest! {
             let line = mesh.ranks[fixed].fixed(&own(fixed), 0.0);
             let mut lines: Vec<&Line> = measured.iter().collect();
             lines[fixed] = &line;
-            prop_assert!(mesh.play(&lines, None) >= all - tolerance);
+            prop_assert!(mesh.play(&lines) >= all - tolerance);
         }
     }
 }
