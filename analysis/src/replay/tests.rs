@@ -241,7 +241,7 @@ pub(in crate::replay) fn any_records() -> impl Strategy<Value = StepRecords> {
             let rank = |(rank, (spans, times)): (usize, &(Vec<_>, Vec<_>))| {
                 Some(rank_of(spans, &times[..count.min(4)], is_held, rank))
             };
-            StepRecords { step: Step(7), ranks: ranks.iter().enumerate().map(rank).collect() }
+            StepRecords { step: Step(7), ranks: ranks.iter().enumerate().map(rank).collect(), absent: 0 }
         },
     )
 }

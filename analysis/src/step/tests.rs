@@ -122,7 +122,7 @@ fn a_hand_computed_step_is_analyzed_exactly() {
 /// Builds a step with one collective that rank r starts at `starts[r]`, all until 100.
 fn starting_at(starts: &[i64]) -> StepRecords {
     let ranks = starts.iter().map(|&start| rank(110, Vec::new(), vec![bucket(0, start, 100)])).collect();
-    StepRecords { step: Step(5), ranks }
+    StepRecords { step: Step(5), ranks, absent: 0 }
 }
 
 fn caused(step: &StepAnalysis) -> Vec<u64> {
@@ -207,7 +207,7 @@ proptest! {
         ranks in prop::collection::vec(any_rank(), 1..5),
         offsets in prop::collection::vec(-100_i64..100, 5),
     ) {
-        let records = StepRecords { step: Step(5), ranks };
+        let records = StepRecords { step: Step(5), ranks, absent: 0 };
         let fits: Vec<Option<ClockFit>> = offsets.into_iter().map(|offset| exact(0, offset)).collect();
         for collective in Joined::new(&records, &fits).collectives {
             let caused = collective.caused_waits();
