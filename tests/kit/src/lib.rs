@@ -17,6 +17,7 @@ pub mod frameworks;
 pub mod headers;
 pub mod holistic;
 pub mod hostile;
+pub mod kineto;
 pub mod layout;
 pub mod layouts;
 pub mod meeting;

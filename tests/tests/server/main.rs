@@ -8,6 +8,7 @@ mod elastic;
 mod export;
 mod goodput;
 mod guard;
+mod imports;
 mod kills;
 mod labels;
 mod limits;

@@ -1,0 +1,117 @@
+//! Traces that PyTorch's profiler wrote, imported by the command line. The traces are of a simulated job.
+
+use std::io::Write as _;
+use std::path::Path;
+
+use anyhow::ensure;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::Value;
+use testkit::kineto::Traced;
+use testkit::programs::{Server, get_json, paceline, report, said};
+
+/// A job of four ranks and three steps, of which rank 2 sleeps 40 ms twice in each.
+const JOB: Traced = Traced { ranks: 4, steps: 3, sleeps: Some((2, 40_000)) };
+
+/// Writes the traces of a job into a folder, compressed, and named so that their order is not that of the ranks.
+fn write(job: Traced, folder: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    for (rank, trace) in job.traces().into_iter().enumerate() {
+        let name = format!("host_{}.{}.pt.trace.json.gz", 90 - rank, 1_000 + rank);
+        let mut packed = GzEncoder::new(std::fs::File::create(folder.join(name))?, Compression::fast());
+        packed.write_all(trace.as_bytes())?;
+        packed.finish()?;
+    }
+    Ok(())
+}
+
+/// Imports a folder into a data directory, and returns what the command says and the report.
+fn import(folder: &Path, data: &Path) -> anyhow::Result<(String, Value)> {
+    let output = paceline(&["import", &folder.to_string_lossy(), "--data", &data.to_string_lossy()])?;
+    let (out, err) = said(&output);
+    ensure!(output.status.success(), "{out}\n{err}");
+    Ok((out, report(data, "latest")?))
+}
+
+#[test]
+fn the_sleeping_rank_of_a_traced_job_is_named() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (traces, data) = (folder.path().join("traces"), folder.path().join("data"));
+    write(JOB, &traces)?;
+    let (out, report) = import(&traces, &data)?;
+    ensure!(out.contains("Imported 4 of 4 ranks\n"), "{out}");
+    ensure!(out.contains("rank 2     steps 4 to 6, 24 kernels and copies, 12 collectives  host_88"), "{out}");
+    let verdict = &report["verdicts"][0];
+    ensure!(verdict["culprit"]["rank"] == 2 && verdict["cause"] == "host", "{verdict:#}");
+    let cost = verdict["cost_nanos_per_step"].as_f64().unwrap_or(0.0);
+    ensure!((cost - 80e6).abs() < 1e6, "{cost} ns instead of 80 ms");
+    ensure!(report["step_range"] == serde_json::json!([4, 6]), "{}", report["step_range"]);
+    ensure!(report["goodput"]["missing"].is_string() && report["name"] == "traces", "{report:#}");
+    // The clocks are 3 s apart, and the all-reduces align them to their own length.
+    let bounds =
+        report["clocks"].as_array().into_iter().flatten().filter_map(|clock| clock["bound_nanos"].as_f64());
+    let worst = bounds.fold(0.0, f64::max);
+    ensure!(worst < 1e6, "{worst} ns");
+    Ok(())
+}
+
+#[test]
+fn nobody_is_blamed_for_a_rank_without_a_file() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (traces, data) = (folder.path().join("traces"), folder.path().join("data"));
+    write(JOB, &traces)?;
+    std::fs::remove_file(traces.join("host_88.1002.pt.trace.json.gz"))?;
+    let (out, report) = import(&traces, &data)?;
+    ensure!(out.contains("Imported 3 of 4 ranks: the others have no file"), "{out}");
+    ensure!(report["steps"] == 3 && report["verdicts"] == serde_json::json!([]), "{report:#}");
+    ensure!(report["overlap_ratio"].is_number(), "{report:#}");
+    Ok(())
+}
+
+#[test]
+fn a_healthy_job_has_no_verdict() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (traces, data) = (folder.path().join("traces"), folder.path().join("data"));
+    write(Traced { sleeps: None, ..JOB }, &traces)?;
+    let (_, report) = import(&traces, &data)?;
+    ensure!(report["verdicts"] == serde_json::json!([]), "{report:#}");
+    let missing = report["verdicts_missing"].as_str().unwrap_or_default();
+    ensure!(missing.contains("collectives of 3 recorded steps, no rank is late"), "{missing}");
+    Ok(())
+}
+
+#[test]
+fn damaged_and_foreign_files_are_said() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (traces, data) = (folder.path().join("traces"), folder.path().join("data"));
+    std::fs::create_dir(&traces)?;
+    let texts = JOB.traces();
+    std::fs::write(traces.join("rank-0.json"), &texts[0])?;
+    std::fs::write(traces.join("rank-1.json.tmp"), &texts[1][..texts[1].len() * 9 / 10])?;
+    std::fs::write(traces.join("notes.json"), "{\"a\": 1}")?;
+    let (out, _) = import(&traces, &data)?;
+    ensure!(out.contains("Skipped notes.json: it has no list of events (traceEvents)"), "{out}");
+    ensure!(out.contains("the file ends early, at byte"), "{out}");
+    ensure!(out.contains("Imported 2 of 4 ranks: the others have no file"), "{out}");
+    let none = paceline(&["import", &traces.join("notes.json").to_string_lossy()])?;
+    ensure!(!none.status.success() && said(&none).1.contains("none of the 1 files can be imported"));
+    let absent = paceline(&["import", &traces.join("*.parquet").to_string_lossy()])?;
+    ensure!(said(&absent).1.contains("there is no file"), "{}", said(&absent).1);
+    Ok(())
+}
+
+#[test]
+fn an_import_goes_to_the_server_that_uses_the_data() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (traces, data) = (folder.path().join("traces"), folder.path().join("data"));
+    write(JOB, &traces)?;
+    let server = Server::start(&data)?;
+    let data = data.to_string_lossy();
+    let output = paceline(&["import", &traces.to_string_lossy(), "--data", &data, "--name", "resnet"])?;
+    let (out, err) = said(&output);
+    ensure!(output.status.success() && out.contains("Stored by the server"), "{out}\n{err}");
+    let runs = get_json(&format!("{}/api/v1/runs", server.address))?;
+    ensure!(runs[0]["name"] == "resnet" && runs[0]["imported"] == true, "{runs:#}");
+    ensure!(runs[0]["state"] == "completed" && runs[0]["worst"]["rank"] == 2, "{runs:#}");
+    Ok(())
+}
