@@ -298,23 +298,12 @@ fn rank_graph(
 
 /// The timeline of a training thread during a step, on its own clock.
 pub(super) struct Work {
-    /// The stretches in order, without gaps. Neighbors differ in their phase.
-    stretches: Vec<Stretch>,
-    blocked: Intervals,
-    /// [`Intervals::sums`] of `blocked`.
-    blocked_sums: Vec<u64>,
+    /// The local work in each phase. Neighboring spans of one phase are merged.
+    phases: [Summed; PHASES],
+    blocked: Summed,
     last_blocked: Option<Interval>,
     /// When the thread blocks for the last time; the end of the last backward if it never blocks.
     sync: i64,
-}
-
-/// A stretch of time in one phase.
-struct Stretch {
-    phase: Phase,
-    begin: i64,
-    end: i64,
-    /// The local work before the stretch.
-    before: Durations,
 }
 
 impl Work {
@@ -328,34 +317,19 @@ impl Work {
         let blocked = Intervals::union(of_kind(SpanKind::Blocked));
         let last_blocked = of_kind(SpanKind::Blocked).next_back();
         let last_backward = of_kind(SpanKind::Backward).next_back().map_or(window.1, |(_, end)| end);
-        let mut work = Self {
-            stretches: stretches(&spans, window),
-            blocked_sums: blocked.sums(),
-            blocked,
+        let local = |stretches: Vec<Interval>| Summed::new(Intervals::union(stretches).subtract(&blocked));
+        Self {
+            phases: stretches(&spans, window).map(local),
+            blocked: Summed::new(blocked),
             last_blocked,
             sync: last_blocked.map_or(last_backward, |(begin, _)| begin),
-        };
-        work.add_up();
-        work
-    }
-
-    /// Fills in the local work before each stretch.
-    fn add_up(&mut self) {
-        let mut work = [0.0; PHASES];
-        let blocked_before = |time: i64| self.blocked.total_before(&self.blocked_sums, time);
-        // A stretch begins where the one before it ends, so each boundary is looked up once.
-        let mut blocked = self.stretches.first().map_or(0, |first| blocked_before(first.begin));
-        for stretch in &mut self.stretches {
-            let by_end = blocked_before(stretch.end);
-            stretch.before = work;
-            work[stretch.phase as usize] += (stretch.end - stretch.begin) as f64 - (by_end - blocked) as f64;
-            blocked = by_end;
         }
     }
 
     /// Returns true if the thread was blocked for this whole time, up to what two clocks may differ by.
     pub(super) fn is_blocked(&self, begin: i64, end: i64) -> bool {
-        10.0 * self.blocked_within(begin, end) >= 9.0 * (end - begin) as f64
+        let blocked = self.blocked.before(end.max(begin)) - self.blocked.before(begin);
+        10.0 * blocked as f64 >= 9.0 * (end - begin) as f64
     }
 
     pub(super) fn last_blocked(&self) -> Option<Interval> {
@@ -364,38 +338,35 @@ impl Work {
 
     /// Returns the local work from the begin of the step to `time`.
     pub(super) fn until(&self, time: i64) -> Durations {
-        let begun = self.stretches.partition_point(|stretch| stretch.begin < time);
-        begun.checked_sub(1).map_or([0.0; PHASES], |last| self.until_in(last, time))
-    }
-
-    /// Returns the local work until `time`, which is in the stretch at index `at` or after it, but no more than until the end
-    /// of the stretch.
-    fn until_in(&self, at: usize, time: i64) -> Durations {
-        let Stretch { phase, begin, end, mut before } = self.stretches[at];
-        let end = end.min(time);
-        before[phase as usize] += (end - begin) as f64 - self.blocked_within(begin, end);
-        before
-    }
-
-    fn blocked_within(&self, begin: i64, end: i64) -> f64 {
-        let before = |time: i64| self.blocked.total_before(&self.blocked_sums, time);
-        (before(end.max(begin)) - before(begin)) as f64
+        self.phases.each_ref().map(|phase| phase.before(time) as f64)
     }
 }
 
-/// Returns the stretches of the step `window`, given its spans in order. The local work before them is not yet filled in.
-fn stretches(spans: &[(i64, i64, SpanKind)], (from, to): Interval) -> Vec<Stretch> {
-    let mut stretches: Vec<Stretch> = Vec::with_capacity(2 * spans.len() + 1);
+/// A set of times with the sums of its lengths, in nanoseconds.
+struct Summed {
+    set: Intervals,
+    sums: Vec<u64>,
+}
+
+impl Summed {
+    fn new(set: Intervals) -> Self {
+        Self { sums: set.sums(), set }
+    }
+
+    fn before(&self, time: i64) -> u64 {
+        self.set.total_before(&self.sums, time)
+    }
+}
+
+/// Splits the step `window` by phase, given its spans in order. Of two spans at once, the first one counts.
+fn stretches(spans: &[(i64, i64, SpanKind)], (from, to): Interval) -> [Vec<Interval>; PHASES] {
+    let mut phases = [const { Vec::new() }; PHASES];
     let mut at = from;
     let mut until = |end: i64, phase: Phase| {
-        if end <= at {
-            return;
+        if at < end {
+            phases[phase as usize].push((at, end));
+            at = end;
         }
-        match stretches.last_mut() {
-            Some(last) if last.phase == phase => last.end = end,
-            _ => stretches.push(Stretch { phase, begin: at, end, before: [0.0; PHASES] }),
-        }
-        at = end;
     };
     for &(begin, end, kind) in spans {
         let Some(phase) = phase_of(kind) else { continue };
@@ -403,5 +374,5 @@ fn stretches(spans: &[(i64, i64, SpanKind)], (from, to): Interval) -> Vec<Stretc
         until(end.min(to), phase);
     }
     until(to, Phase::Other);
-    stretches
+    phases
 }
