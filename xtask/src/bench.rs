@@ -19,6 +19,8 @@ pub enum Bench {
     WhatIf,
     /// An hour of a healthy job under Prometheus and Alertmanager: no alert, then one for a planted fault
     Healthy,
+    /// The cost of replaying a step, by its number of spans
+    Replay,
     /// Size and speed of batches and segments
     Wire,
     /// A DDP job over gloo: alone, observed by Paceline, and observed by others
@@ -45,8 +47,9 @@ pub enum Bench {
 
 impl Bench {
     /// The measurements that [`Bench::All`] stands for.
-    const MOST: [Self; 11] = [
+    const MOST: [Self; 12] = [
         Self::Record,
+        Self::Replay,
         Self::Wire,
         Self::Export,
         Self::Ingest,
@@ -66,6 +69,7 @@ pub fn run(measurement: Bench) -> anyhow::Result<()> {
         Bench::Record => bench("paceline-agent", "record"),
         Bench::Callbacks => bench("paceline-attach", "callbacks"),
         Bench::Allreduce => bench("paceline-reducer", "all_reduce"),
+        Bench::Replay => measure("replay"),
         Bench::Wire => measure("wire"),
         Bench::Export => measure("export"),
         Bench::Ingest => measure("ingest"),

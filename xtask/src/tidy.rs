@@ -86,6 +86,7 @@ const MAY_IMPORT: [(&str, &[&str]); 23] = [
             "paceline-background",
             "paceline-stacks",
             "paceline-testkit",
+            "paceline-timing",
             "paceline-wire",
         ],
     ),
