@@ -45,7 +45,7 @@ impl Who<'_> {
                 core, time taken by the hypervisor (steal), cache; no record shows that the rank itself is the cause"
                 .into(),
             Evidence::CausedWait { nanos } => {
-                format!("it starts its collectives {} per step later than the rank before it", units::nanos(*nanos))
+                format!("it starts its collectives later than the rank before it, by {} per step in all", units::nanos(*nanos))
             }
             Evidence::Frontier { part } => format!(
                 "the frontier ledger, which needs no clocks, first shows the delay in {} on this rank",
