@@ -66,6 +66,8 @@ mod tests {
             compute_nanos: 0,
             comm_nanos: 0,
             hidden_nanos: 0,
+            assumed_hidden_nanos: 0,
+            assumed_exposed_nanos: 0,
             processor_nanos: [0; 5],
             tail_nanos: None,
             lateness_nanos: None,

@@ -10,6 +10,7 @@ use wire::event::Function;
 use wire::ids::{Comm, Rank, Step};
 use wire::views::{CollectiveCost, Group, GroupStats, OneGroup};
 
+use crate::overlap;
 use crate::step::{CollectiveAnalysis, StepAnalysis};
 
 /// A group: its shape, its lowest rank and, if its ranks are unevenly spaced, its communicator.
@@ -29,6 +30,7 @@ struct Sum {
     bytes: u64,
     comm: u64,
     hidden: u64,
+    unclear: u64,
     wait: f64,
 }
 
@@ -39,6 +41,7 @@ impl Sum {
         self.bytes += collective.bytes * ranks;
         self.comm += collective.duration_nanos;
         self.hidden += collective.hidden_nanos;
+        self.unclear += collective.unclear_nanos;
         self.wait += wait(collective);
     }
 
@@ -49,17 +52,19 @@ impl Sum {
             bytes: self.bytes + other.bytes,
             comm: self.comm + other.comm,
             hidden: self.hidden + other.hidden,
+            unclear: self.unclear + other.unclear,
             wait: self.wait + other.wait,
         }
     }
 
     fn cost(&self) -> CollectiveCost {
         let mean = |sum: f64| sum / self.rank_steps as f64;
+        let is_known = !overlap::is_assumed(self.unclear, self.comm);
         CollectiveCost {
             collectives: mean(self.collectives as f64),
             bytes: mean(self.bytes as f64),
             comm_nanos: mean(self.comm as f64),
-            exposed_nanos: mean(self.comm.saturating_sub(self.hidden) as f64),
+            exposed_nanos: is_known.then(|| mean(self.comm.saturating_sub(self.hidden) as f64)),
             wait_nanos: mean(self.wait),
         }
     }
@@ -154,6 +159,7 @@ mod tests {
             transfer_nanos: Some(100.0 - wait),
             transfer_clock_free_nanos: 100.0,
             hidden_nanos: 40 * u64::from(group.ranks),
+            unclear_nanos: 0,
             duration_nanos: 100 * u64::from(group.ranks),
         }
     }
@@ -202,7 +208,7 @@ mod tests {
             collectives,
             bytes: 1_000.0 * collectives,
             comm_nanos: 100.0 * collectives,
-            exposed_nanos: 60.0 * collectives,
+            exposed_nanos: Some(60.0 * collectives),
             wait_nanos,
         };
         assert_eq!((tensor.cost, data.cost), (cost(2.0, 21.0), cost(1.0, 3.0)));

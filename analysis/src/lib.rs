@@ -32,6 +32,7 @@ mod layouts;
 pub mod loss;
 pub mod mfu;
 pub mod overhead;
+mod overlap;
 pub mod plan;
 pub mod rate;
 pub mod records;

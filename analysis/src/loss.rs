@@ -59,9 +59,10 @@ impl StepCosts {
         })
     }
 
-    /// Computes the costs of the steps in `report`; `None` without observed steps.
+    /// Computes the costs of the steps in `report`; `None` if they are not known.
     #[must_use]
     pub fn from_report(report: &Report) -> Option<Self> {
+        report.loss_ledger.known()?;
         Self::from_ledger(&report.ledger, report.steps as usize, report.period_nanos.value()?)
     }
 

@@ -133,7 +133,7 @@ pub(crate) fn phase_of(kind: SpanKind) -> Option<Phase> {
         SpanKind::Forward => Some(Phase::Forward),
         SpanKind::Backward => Some(Phase::Backward),
         SpanKind::Optimizer => Some(Phase::Optimizer),
-        SpanKind::Blocked => None,
+        SpanKind::Blocked | SpanKind::Unclear => None,
         // What lies within another phase counts as that phase, and what lies between phases as the rest.
         SpanKind::Checkpoint | SpanKind::Evaluation | SpanKind::GarbageCollection | SpanKind::Compilation => {
             None

@@ -25,12 +25,13 @@ use crate::finding::Finding;
 use crate::hosts::{self, Hosts, RankHost};
 use crate::loss::StepCosts;
 use crate::mfu::{self, RankWork};
+use crate::overlap::Overlap;
 use crate::rate::throughput;
 use crate::step::{CollectiveAnalysis, RankAnalysis, StepAnalysis};
 use crate::verdict::{Findings, Setting};
 use crate::{
-    bursts, comm_model, groups, in_code, in_trace, inferred, latency, layouts, loss, overhead, stats,
-    verdict, what_if, wording,
+    bursts, comm_model, groups, in_code, in_trace, inferred, latency, layouts, loss, overhead, overlap,
+    stats, verdict, what_if, wording,
 };
 use timing::clocks::ClockFit;
 
@@ -100,6 +101,10 @@ const NO_PHASES: &str = "only collectives are recorded, so compute is inferred: 
 const NO_PHASES_IN_TRACES: &str = "the traces have no operators, so nothing shows which kernels are of the forward pass or of the \
     optimizer: all compute is called backward";
 
+/// What of the step ledger rests on an assumption where the overlap is not known.
+const ASSUMED_SPLIT: &str =
+    "the step ledger's split into compute and exposed time, and all that rests on it, is assumed";
+
 /// Why some steps of a run are left out.
 const SAMPLED_OUT: &str = "only the enqueueing of their collectives was recorded, because observing every step in full \
     would exceed the overhead budget; all figures come from the other steps, which are the same on every rank";
@@ -110,6 +115,8 @@ struct Reasons {
     no_steps: Option<Missing>,
     /// True if the running times of collectives are not known.
     only_enqueued: bool,
+    /// The reason why it is not known which part of communication is hidden, if it is not.
+    unclear: Option<Missing>,
 }
 
 impl Reasons {
@@ -123,6 +130,7 @@ impl Reasons {
         Self {
             no_steps: observed.is_empty().then_some(no_steps),
             only_enqueued: observed.iter().any(|step| step.is_only_enqueued()),
+            unclear: overlap::unclear(observed, |collective| function(facts, collective)),
         }
     }
 
@@ -138,6 +146,11 @@ impl Reasons {
     /// no such figure.
     fn of_collectives<T>(&self, value: impl FnOnce() -> Result<T, Missing>) -> Figure<T> {
         if self.only_enqueued { Missing::OnlyEnqueued.into() } else { self.of_steps(value) }
+    }
+
+    /// Returns a figure that rests on which part of communication is hidden.
+    fn of_overlap<T>(&self, value: impl FnOnce() -> Result<T, Missing>) -> Figure<T> {
+        self.of_collectives(|| self.unclear.clone().map_or_else(value, Err))
     }
 
     /// Returns a list over collectives; empty if their running times are not known.
@@ -170,8 +183,8 @@ pub fn is_observed(step: &StepAnalysis) -> bool {
 pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report {
     let (observed, left_out) = best_known(observed(steps));
     let reasons = Reasons::new(facts, steps, &observed);
-    let of_collectives = |of: fn(&[&StepAnalysis]) -> Option<f64>| {
-        reasons.of_collectives(|| of(&observed).ok_or(Missing::NothingReduced))
+    let of_overlap = |of: fn(&[&StepAnalysis]) -> Option<f64>| {
+        reasons.of_overlap(|| of(&observed).ok_or(Missing::NothingReduced))
     };
     let spread = |of: fn(&StepAnalysis) -> u64| {
         let values = observed.iter().map(|step| of(step) as f64);
@@ -212,17 +225,17 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         sample_unit: facts.sample_unit.clone(),
         flops_utilization: flops_utilization(facts, &observed),
         goodput: facts.goodput.clone().into(),
-        overlap_ratio: of_collectives(overlap),
-        communication_fraction: of_collectives(communication_fraction),
-        tail_nanos: of_collectives(tail),
+        overlap_ratio: of_overlap(overlap_ratio),
+        communication_fraction: of_overlap(communication_fraction),
+        tail_nanos: of_overlap(tail),
         scaling_efficiency: ScalingEfficiency {
-            implied: reasons.of_collectives(|| efficiency().ok_or(Missing::NoObservedStep)),
+            implied: reasons.of_overlap(|| efficiency().ok_or(Missing::NoObservedStep)),
             measured: Missing::NoSmallerRun.into(),
         },
         baseline: None,
         own_overhead: own_overhead(steps).ok_or(Missing::FewShadowSteps).into(),
-        what_if: reasons.of_collectives(|| what_if::what_if(&observed)),
-        loss_ledger: reasons.of_collectives(|| loss_ledger().ok_or(Missing::NoObservedStep)),
+        what_if: reasons.of_overlap(|| what_if::what_if(&observed)),
+        loss_ledger: reasons.of_overlap(|| loss_ledger().ok_or(Missing::NoObservedStep)),
         groups: reasons.list(|| groups::groups(&observed, |collective| function(facts, collective))),
         comm_model: reasons.of_collectives(|| comm_model.ok_or(Missing::OneBucketSize)),
         ledger,
@@ -276,7 +289,10 @@ fn gaps(
         .then(|| Gap { kind: GapKind::Buckets, sentence: Missing::OnlyEnqueued.to_string() });
     let parameters = (!facts.other_layouts.is_empty())
         .then(|| Gap { kind: GapKind::Parameters, sentence: wording::layouts::differ(&facts.other_layouts) });
-    [steps, phases, buckets, parameters].into_iter().flatten().collect()
+    let unclear = reasons.unclear.as_ref().filter(|_| !reasons.only_enqueued);
+    let overlap =
+        unclear.map(|reason| Gap { kind: GapKind::Overlap, sentence: format!("{reason}; {ASSUMED_SPLIT}") });
+    [steps, phases, overlap, buckets, parameters].into_iter().flatten().collect()
 }
 
 /// Measures the cost of recording from all complete steps past the warm-up, shadow steps included.
@@ -311,11 +327,8 @@ fn flops_utilization(facts: &RunFacts, observed: &[&StepAnalysis]) -> FlopsUtili
     }
 }
 
-fn overlap(steps: &[&StepAnalysis]) -> Option<f64> {
-    let (hidden, comm) = ranks_of(steps).fold((0_u64, 0_u64), |(hidden, comm), (_, rank)| {
-        (hidden + rank.hidden_nanos, comm + rank.comm_nanos)
-    });
-    (comm > 0).then(|| hidden as f64 / comm as f64)
+fn overlap_ratio(steps: &[&StepAnalysis]) -> Option<f64> {
+    Overlap::of(ranks_of(steps).map(|(_, rank)| rank)).ratio()
 }
 
 /// Returns the median tail, in nanoseconds.
@@ -392,6 +405,8 @@ fn bucket_stats(facts: &RunFacts, steps: &[&StepAnalysis]) -> Vec<BucketStats> {
         let transfer_nanos = stats::spread(transfers.clone())?;
         let duration: u64 = of.iter().map(|c| c.duration_nanos).sum();
         let hidden: u64 = of.iter().map(|c| c.hidden_nanos).sum();
+        let unclear: u64 = of.iter().map(|c| c.unclear_nanos).sum();
+        let is_hidden_known = duration > 0 && !overlap::is_assumed(unclear, duration);
         let Group { ranks, .. } = group;
         let full = function.full_bytes(bytes, ranks) as f64;
         // A sparse tensor's bytes are unknown, and recorded as 0.
@@ -405,7 +420,7 @@ fn bucket_stats(facts: &RunFacts, steps: &[&StepAnalysis]) -> Vec<BucketStats> {
             wait_nanos,
             transfer_nanos,
             latency: latency::histogram(waits, transfers),
-            hidden_ratio: (duration > 0).then(|| hidden as f64 / duration as f64),
+            hidden_ratio: is_hidden_known.then(|| hidden as f64 / duration as f64),
             algbw,
             busbw: algbw.zip(function.bus_factor(ranks)).map(|(algbw, factor)| algbw * factor),
             parameters: None,
@@ -484,7 +499,13 @@ fn clocks(facts: &RunFacts) -> Vec<RankClock> {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use wire::clock::MonoNanos;
+    use wire::event::{BucketRecord, Source, Span, SpanKind, StepRecord};
+    use wire::ids::{Comm, Step};
+
     use super::*;
+    use crate::records::{RankStep, StepRecords};
+    use crate::step::analyse;
 
     /// Returns the facts about a completed run on one rank that has sent nothing but its steps.
     pub(crate) fn facts(run: &str) -> RunFacts {
@@ -514,6 +535,58 @@ pub(crate) mod tests {
             hidden_steps: Vec::new(),
             goodput: Err(Missing::NoObservedStep),
         }
+    }
+
+    /// Analyses a step of 100 us in which one collective runs for 40 us, of which nothing shows in `unclear` us whether the rank
+    /// computes.
+    fn with_unclear(unclear: i64) -> StepAnalysis {
+        let (step, at) = (Step(5), |micros: i64| MonoNanos(micros * 1_000));
+        let span = |kind, begin, end| Span { step, kind, begin: at(begin), end: at(end), cpu_nanos: 0 };
+        let bucket = BucketRecord {
+            step,
+            comm: Comm(0),
+            seq: Function::AllToAll.numbered(7),
+            bucket: Bucket(0),
+            bytes: 1_000,
+            ready: at(60),
+            launch: at(60),
+            start: at(60),
+            end: at(100),
+            source: Source::DeviceEvent,
+        };
+        let spans = vec![
+            span(SpanKind::Backward, 0, 70),
+            span(SpanKind::Blocked, 70, 100),
+            span(SpanKind::Unclear, 70, 70 + unclear),
+        ];
+        let record = StepRecord { step, begin: at(0), end: at(100), samples: 0, shadow: false };
+        let rank = Some(RankStep { record, spans, buckets: vec![bucket] });
+        let records = StepRecords { step, ranks: vec![rank.clone(), rank], absent: 0 };
+        analyse(&records, &[Some(ClockFit::exact()), Some(ClockFit::exact())])
+    }
+
+    #[test]
+    fn figures_that_rest_on_an_assumption_are_missing_with_the_range_of_the_overlap() {
+        let facts = RunFacts { instrumentation: Instrumentation::Nccl, ranks: 2, ..facts("r") };
+        let known = report(&facts, &[with_unclear(0)]);
+        assert_eq!(known.overlap_ratio, Figure::Known(0.25));
+        assert!(known.groups[0].cost.exposed_nanos.is_some() && known.buckets[0].hidden_ratio.is_some());
+        let report = report(&facts, &[with_unclear(20)]);
+        let reason = report.overlap_ratio.reason().expect("the overlap is not known");
+        assert_eq!(
+            reason.to_string(),
+            "the overlap is between 25 % and 75 %: nothing shows whether ranks compute while their all-to-alls run"
+        );
+        let efficiency = &report.scaling_efficiency.implied;
+        for figure in [&report.tail_nanos, &report.communication_fraction, efficiency] {
+            assert_eq!(figure.reason(), Some(reason));
+        }
+        let missing = [report.loss_ledger.reason(), report.what_if.reason()];
+        assert_eq!(missing, [Some(reason); 2]);
+        assert_eq!((report.groups[0].cost.exposed_nanos, report.buckets[0].hidden_ratio), (None, None));
+        assert_eq!(StepCosts::from_report(&report), None);
+        assert!(report.gaps.iter().any(|gap| gap.kind == GapKind::Overlap), "{:?}", report.gaps);
+        assert_eq!(report.ledger[0].step_nanos, 100_000);
     }
 
     /// Fails if [`Report::missing`] leaves out a figure.

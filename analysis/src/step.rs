@@ -8,6 +8,7 @@ use wire::live::Part;
 use wire::views::Group;
 
 use crate::join::{Joined, JoinedCollective, Member, Wait, duration};
+use crate::overlap::Overlap;
 use crate::records::{RankStep, StepRecords};
 use crate::replay::{self, Replay};
 use crate::stats;
@@ -31,6 +32,10 @@ pub struct RankAnalysis {
     pub comm_nanos: u64,
     /// |K ∩ C|: hidden communication.
     pub hidden_nanos: u64,
+    /// The part of `hidden_nanos` in which the rank is only assumed to compute.
+    pub assumed_hidden_nanos: u64,
+    /// The part of K \ C in which the rank is only assumed not to compute.
+    pub assumed_exposed_nanos: u64,
     /// The processor time of the training thread in each phase, in the order of [`SpanKind::PHASES`]; all 0 if it was not
     /// measured.
     pub processor_nanos: [u64; SpanKind::PHASES.len()],
@@ -99,6 +104,8 @@ pub struct CollectiveAnalysis {
     pub transfer_clock_free_nanos: f64,
     /// The time hidden behind compute, summed over ranks.
     pub hidden_nanos: u64,
+    /// The time in which nothing shows whether the rank computes, summed over ranks.
+    pub unclear_nanos: u64,
     /// The duration, summed over ranks.
     pub duration_nanos: u64,
 }
@@ -159,12 +166,20 @@ impl StepAnalysis {
         self.ranks.iter().enumerate().filter_map(|(rank, analysis)| Some((rank, analysis.as_ref()?)))
     }
 
-    /// Returns |hidden| / |collectives| over all ranks; `None` if nothing was reduced.
+    /// Returns |hidden| / |collectives| over all ranks; `None` if nothing was reduced, or if it is only assumed.
     #[must_use]
     pub fn overlap(&self) -> Option<f64> {
-        let sum = |f: fn(&RankAnalysis) -> u64| self.present().map(|(_, rank)| f(rank)).sum::<u64>();
-        let comm = sum(|rank| rank.comm_nanos);
-        (comm > 0).then(|| sum(|rank| rank.hidden_nanos) as f64 / comm as f64)
+        self.of_ranks().ratio().filter(|_| self.is_overlap_known())
+    }
+
+    /// Returns true if it shows whether ranks compute while collectives run.
+    #[must_use]
+    pub fn is_overlap_known(&self) -> bool {
+        self.of_ranks().is_known()
+    }
+
+    fn of_ranks(&self) -> Overlap {
+        Overlap::of(self.present().map(|(_, rank)| rank))
     }
 }
 
@@ -179,6 +194,8 @@ pub(crate) struct RankSets {
     pub(crate) compute: Intervals,
     /// [`Intervals::sums`] of `compute`.
     compute_sums: Vec<u64>,
+    /// [`Intervals::sums`] of the time in which nothing shows whether the rank computes.
+    unclear_sums: Vec<u64>,
     pub(crate) clock_free: bool,
 }
 
@@ -206,7 +223,8 @@ impl RankSets {
         let paused = Intervals::union(paused.copied());
         let compute = Intervals::union(busy).subtract(&by_kind[SpanKind::Blocked as usize]).subtract(&paused);
         let compute_sums = compute.sums();
-        Self { step: window, by_kind, comm, waiting, paused, compute, compute_sums, clock_free }
+        let unclear_sums = by_kind[SpanKind::Unclear as usize].sums();
+        Self { step: window, by_kind, comm, waiting, paused, compute, compute_sums, unclear_sums, clock_free }
     }
 
     /// Computes the ledger. Every moment of the step goes to the first part that claims it, so the parts sum exactly.
@@ -242,9 +260,13 @@ impl RankSets {
     }
 
     /// Returns the compute time within `[begin, end)`, in nanoseconds.
-    fn compute_within(&self, (begin, end): Interval) -> u64 {
-        let before = |time| self.compute.total_before(&self.compute_sums, time);
-        before(end.max(begin)) - before(begin)
+    fn compute_within(&self, within: Interval) -> u64 {
+        total_within(&self.compute, &self.compute_sums, within)
+    }
+
+    /// Returns the time within `[begin, end)` in which nothing shows whether the rank computes, in nanoseconds.
+    fn unclear_within(&self, within: Interval) -> u64 {
+        total_within(&self.by_kind[SpanKind::Unclear as usize], &self.unclear_sums, within)
     }
 
     /// Returns the tail. Backward compute ends where the thread begins to wait for the last buckets; later work on the
@@ -257,6 +279,12 @@ impl RankSets {
         let last_backward = backward.as_slice().last()?.1;
         Some((last_bucket - last_backward).max(0).unsigned_abs())
     }
+}
+
+/// Returns the total of `intervals` within `[begin, end)`. `sums` are their [`Intervals::sums`].
+fn total_within(intervals: &Intervals, sums: &[u64], (begin, end): Interval) -> u64 {
+    let before = |time| intervals.total_before(sums, time);
+    before(end.max(begin)) - before(begin)
 }
 
 /// Analyzes one step. `fits` is indexed by rank, as the records are.
@@ -304,6 +332,9 @@ fn analyse_rank(step: &RankStep, sets: &RankSets) -> RankAnalysis {
         of_kind.fold(0, u64::saturating_add)
     };
     let (parts, pauses) = sets.parts();
+    let hidden = sets.comm.intersect(&sets.compute);
+    let unclear = sets.comm.intersect(&sets.by_kind[SpanKind::Unclear as usize]);
+    let assumed_hidden = unclear.intersect(&hidden).total();
     RankAnalysis {
         parts,
         pauses,
@@ -311,7 +342,9 @@ fn analyse_rank(step: &RankStep, sets: &RankSets) -> RankAnalysis {
         samples: step.record.samples,
         compute_nanos: sets.compute.total(),
         comm_nanos: sets.comm.total(),
-        hidden_nanos: sets.comm.intersect(&sets.compute).total(),
+        hidden_nanos: hidden.total(),
+        assumed_hidden_nanos: assumed_hidden,
+        assumed_exposed_nanos: unclear.total() - assumed_hidden,
         processor_nanos: SpanKind::PHASES.map(processor),
         tail_nanos: sets.tail(),
         lateness_nanos: None,
@@ -327,10 +360,13 @@ fn analyse_collective(
     let members = &collective.members;
     let first = members.first()?.record;
     let aligned = || members.iter().filter_map(|member| Some((member.wait.aligned?, member.record)));
-    let hidden = members.iter().filter_map(|member| {
-        let own = (member.record.start.0, member.record.end.0);
-        Some(sets[member.rank].as_ref()?.compute_within(own))
-    });
+    let within = |of: fn(&RankSets, Interval) -> u64| -> u64 {
+        let of_member = |member: &Member<'_>| {
+            let own = (member.record.start.0, member.record.end.0);
+            Some(of(sets[member.rank].as_ref()?, own))
+        };
+        members.iter().filter_map(of_member).sum()
+    };
     Some(CollectiveAnalysis {
         group: Group::from_ranks(members.iter().map(|member| member.rank)),
         first: members[0].rank,
@@ -347,7 +383,8 @@ fn analyse_collective(
             aligned().map(|(wait, record)| (duration(record) - wait).max(0) as f64),
         ),
         transfer_clock_free_nanos: collective.shortest as f64,
-        hidden_nanos: hidden.sum(),
+        hidden_nanos: within(RankSets::compute_within),
+        unclear_nanos: within(RankSets::unclear_within),
         duration_nanos: members.iter().map(|member| duration(member.record).unsigned_abs()).sum(),
     })
 }

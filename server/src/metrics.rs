@@ -411,6 +411,7 @@ impl Metrics {
     /// Adds the times of a step to the counters of its ranks, as often as the number of steps that it stands for.
     fn observe_ranks(&self, id: &str, step: &StepAnalysis, stands_for: f64) {
         let scaled = |nanos: u64| stands_for * seconds(nanos);
+        let is_overlap_known = step.is_overlap_known();
         for (rank, analysis) in step.present() {
             let rank = rank.to_string();
             for part in Part::ALL {
@@ -420,12 +421,16 @@ impl Metrics {
             }
             let caused = scaled(analysis.caused_wait_nanos);
             self.straggler_wait.with_label_values(&[id, &rank]).inc_by(caused);
+            self.comm.with_label_values(&[id, &rank]).inc_by(scaled(analysis.comm_nanos));
+            // What is only assumed is not counted: a missing figure has no series.
+            if !is_overlap_known {
+                continue;
+            }
             let exposed = |kind: &str, part: Part| {
                 self.exposed.with_label_values(&[id, &rank, kind]).inc_by(scaled(analysis.part(part)));
             };
             exposed("wait", Part::ExposedWait);
             exposed("transfer", Part::ExposedTransfer);
-            self.comm.with_label_values(&[id, &rank]).inc_by(scaled(analysis.comm_nanos));
             self.hidden.with_label_values(&[id, &rank]).inc_by(scaled(analysis.hidden_nanos));
         }
     }

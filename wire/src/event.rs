@@ -98,6 +98,21 @@ impl Function {
         }
     }
 
+    /// Returns the name of several such collectives.
+    #[must_use]
+    pub fn plural(self) -> &'static str {
+        match self {
+            Self::Broadcast => "broadcasts",
+            Self::Reduce => "reduces",
+            Self::AllGather => "all-gathers",
+            Self::ReduceScatter => "reduce-scatters",
+            Self::AllReduce => "all-reduces",
+            Self::SendReceive => "messages",
+            Self::AllToAll => "all-to-alls",
+            Self::Other => "collectives",
+        }
+    }
+
     /// Returns the full bytes of a collective, which its bandwidth counts (`docs/metrics.md`, "algbw"): the gathered
     /// size. `bytes` is what one rank passes to the collective.
     #[must_use]
@@ -155,6 +170,9 @@ pub enum SpanKind {
     GarbageCollection = 8,
     /// A just-in-time compilation of the model. Lies within other kinds and takes precedence over them.
     Compilation = 9,
+    /// A collective ran, and nothing shows whether the rank computed meanwhile. Overlaps the other kinds, which say what is
+    /// assumed.
+    Unclear = 10,
 }
 
 impl SpanKind {
@@ -168,7 +186,7 @@ impl SpanKind {
     pub const PHASES: [Self; 5] = [Self::Input, Self::H2d, Self::Forward, Self::Backward, Self::Optimizer];
 
     /// All kinds, in the order of their codes.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Input,
         Self::H2d,
         Self::Forward,
@@ -179,6 +197,7 @@ impl SpanKind {
         Self::Evaluation,
         Self::GarbageCollection,
         Self::Compilation,
+        Self::Unclear,
     ];
 
     /// Returns the usual name.
@@ -195,6 +214,7 @@ impl SpanKind {
             Self::Evaluation => "evaluation",
             Self::GarbageCollection => "garbage collection",
             Self::Compilation => "compilation",
+            Self::Unclear => "unclear",
         }
     }
 }

@@ -19,6 +19,8 @@ fn computed(millis: i64, pauses: &[(SpanKind, i64)]) -> RankAnalysis {
         compute_nanos: 0,
         comm_nanos: 0,
         hidden_nanos: 0,
+        assumed_hidden_nanos: 0,
+        assumed_exposed_nanos: 0,
         processor_nanos: [0; SpanKind::PHASES.len()],
         tail_nanos: None,
         lateness_nanos: None,

@@ -46,6 +46,9 @@ impl Model {
         if own.ranks < 2 {
             return Err(Missing::OneRankReducesNothing);
         }
+        if let Some(why @ Missing::Unclear { .. }) = own.overlap_ratio.reason() {
+            return Err(why.clone());
+        }
         let comm = own.comm_model.as_result().map_err(Missing::clone)?;
         let observed: Vec<&StepAnalysis> = steps
             .iter()

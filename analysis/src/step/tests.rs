@@ -149,6 +149,22 @@ fn no_wait_is_caused_where_a_rank_is_missing_or_its_clock_not_aligned() {
 }
 
 #[test]
+fn an_overlap_that_is_only_assumed_is_a_range() {
+    let (mut records, fits) = two_ranks();
+    // Half of rank 0's collective, from which it is assumed to compute for 10, and nothing outside of it.
+    let rank = records.ranks[0].as_mut().unwrap();
+    rank.spans.push(span(SpanKind::Unclear, 40, 80));
+    let step = analyse(&records, &fits);
+    let own = step.ranks[0].as_ref().unwrap();
+    assert_eq!((own.hidden_nanos, own.assumed_hidden_nanos, own.assumed_exposed_nanos), (10, 10, 10));
+    assert_eq!((step.overlap(), step.is_overlap_known()), (None, false));
+    assert_eq!(step.collectives[0].unclear_nanos, 20);
+    let (known, _) = two_ranks();
+    let parts = |step: &StepAnalysis| step.ranks[0].as_ref().unwrap().parts;
+    assert_eq!(parts(&step), parts(&analyse(&known, &fits)), "the ledger shows what is assumed");
+}
+
+#[test]
 fn the_clock_free_wait_is_used_if_the_clock_bound_exceeds_the_wait() {
     let (records, mut fits) = two_ranks();
     fits.iter_mut().flatten().for_each(|fit| fit.bound_nanos = 50);
@@ -231,6 +247,8 @@ proptest! {
         for (_, rank) in step.present() {
             prop_assert_eq!(rank.parts.iter().sum::<u64>(), rank.step_nanos);
             prop_assert!(rank.hidden_nanos <= rank.comm_nanos);
+            prop_assert!(rank.assumed_hidden_nanos <= rank.hidden_nanos);
+            prop_assert!(rank.hidden_nanos + rank.assumed_exposed_nanos <= rank.comm_nanos);
             let exposed = rank.part(Part::ExposedWait) + rank.part(Part::ExposedTransfer);
             prop_assert_eq!(exposed, rank.comm_nanos - rank.hidden_nanos);
         }

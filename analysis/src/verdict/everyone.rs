@@ -10,6 +10,7 @@ use super::excess::{CPU_EXPLAINS, Variation};
 use super::{Setting, hours_per_day, processor};
 use crate::change_point::change_point;
 use crate::finding::{Doubt, Evidence, Finding, Risen, Statement};
+use crate::overlap::Overlap;
 use crate::replay::Replay;
 use crate::stats;
 use crate::step::StepAnalysis;
@@ -72,8 +73,12 @@ fn against_all(steps: &[&StepAnalysis], cost: f64, cause: Cause, statement: Stat
     })
 }
 
-/// Finds exposed transfers.
+/// Finds exposed transfers, if it shows which are.
 fn transfers(steps: &[&StepAnalysis]) -> Option<Finding> {
+    let ranks = steps.iter().flat_map(|step| step.present().map(|(_, rank)| rank));
+    if !Overlap::of(ranks).is_known() {
+        return None;
+    }
     let exposed = stats::trimmed_mean(steps.iter().filter_map(|step| mean_part(step)), 0.02)?;
     let tail = stats::median(steps.iter().filter_map(|step| mean_tail(step))).unwrap_or(0.0);
     let (largest, total) = bucket_bytes(steps);

@@ -25,6 +25,8 @@ fn step(number: u64, extra: [(u64, Part); 4]) -> StepAnalysis {
             compute_nanos: 19 * MS,
             comm_nanos: 5 * MS,
             hidden_nanos: 2 * MS,
+            assumed_hidden_nanos: 0,
+            assumed_exposed_nanos: 0,
             processor_nanos: [0, 0, parts[2], parts[3], parts[6]],
             tail_nanos: Some(MS),
             lateness_nanos: Some(0.0),

@@ -7,7 +7,8 @@
 //!
 //! Without such evidence, the following is assumed. The anchor communicator, which defines the step, reduces gradients;
 //! the rank does not wait for them. All other communicators serve layers, which do wait. A rank waits for every
-//! all-to-all and for messages that it receives, and not for messages that it sends.
+//! all-to-all and for messages that it receives, and not for messages that it sends. What is assumed is marked, so that no
+//! figure rests on it.
 
 use std::collections::BTreeMap;
 
@@ -32,6 +33,20 @@ pub(crate) const IDLE_NANOS: i64 = 200_000;
 
 /// The collectives that share an answer: those of one function on one communicator.
 type Kind = (u64, Function);
+
+/// A stretch of time.
+type Stretch = (MonoNanos, MonoNanos);
+
+/// When collectives ran in a step.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Blocked {
+    /// When the rank computed nothing, as far as is known or assumed.
+    pub(crate) blocked: Vec<Stretch>,
+    /// When collectives ran of which nothing shows whether the rank computed meanwhile.
+    pub(crate) unclear: Vec<Stretch>,
+    /// When collectives ran that are known not to block. The rank computed meanwhile if it still had anything to compute.
+    pub(crate) beside: Vec<Stretch>,
+}
 
 /// A collective of a step.
 #[derive(Clone, Copy, Debug)]
@@ -91,13 +106,25 @@ pub(crate) struct Blocking {
 }
 
 impl Blocking {
-    /// Adds the collectives of a step, on all communicators of the rank. Returns the intervals in which the rank
-    /// computed nothing, judged by the evidence so far.
-    pub(crate) fn ingest(&mut self, ran: &mut [StepCollective]) -> Vec<(MonoNanos, MonoNanos)> {
+    /// Adds the collectives of a step, on all communicators of the rank. Returns when the rank was blocked, judged by the
+    /// evidence so far.
+    pub(crate) fn ingest(&mut self, ran: &mut [StepCollective]) -> Blocked {
         ran.sort_unstable_by_key(|one| (one.start, one.end));
         self.learn(ran);
-        let blocked = |at: &usize| self.blocks(&ran[*at]);
-        (0..ran.len()).filter(blocked).map(|at| (since(&ran[..at], &ran[at]), ran[at].end)).collect()
+        let mut found = Blocked::default();
+        for (at, one) in ran.iter().enumerate() {
+            let shown = self.shows_blocking(one);
+            let stretch = (since(&ran[..at], one), one.end);
+            if shown.unwrap_or_else(|| one.is_needed()) {
+                found.blocked.push(stretch);
+            }
+            match shown {
+                Some(true) => {}
+                Some(false) => found.beside.push((one.start, one.end)),
+                None => found.unclear.push((one.start, one.end)),
+            }
+        }
+        found
     }
 
     fn learn(&mut self, ran: &[StepCollective]) {
@@ -129,13 +156,13 @@ impl Blocking {
         }
     }
 
-    /// Returns whether nothing is computed while the collective runs.
-    fn blocks(&self, one: &StepCollective) -> bool {
+    /// Returns whether nothing is computed while the collective runs; `None` if nothing shows it.
+    fn shows_blocking(&self, one: &StepCollective) -> Option<bool> {
         // The gap stays as it is if later work waits for the collective's end, and shrinks if it does not.
-        match self.evidence.get(&one.kind).and_then(Evidence::slope) {
-            Some(slope) if slope.abs() < TOLERANCE => true,
-            Some(slope) if (slope + 1.0).abs() < TOLERANCE => false,
-            _ => one.is_needed(),
+        match self.evidence.get(&one.kind)?.slope()? {
+            slope if slope.abs() < TOLERANCE => Some(true),
+            slope if (slope + 1.0).abs() < TOLERANCE => Some(false),
+            _ => None,
         }
     }
 }
@@ -193,31 +220,47 @@ mod tests {
         blocking
     }
 
-    /// Returns the answers for a collective of the anchor communicator and of another one.
-    fn blocks(blocking: &Blocking, communicator: u64, function: Function) -> [bool; 2] {
+    /// What is known, and what is assumed of a collective of the anchor communicator and of another one.
+    fn answers(blocking: &Blocking, communicator: u64, function: Function) -> Result<bool, [bool; 2]> {
         let one = ran((communicator, function), 0, 1);
-        [blocking.blocks(&one), blocking.blocks(&StepCollective { is_anchor: false, ..one })]
+        let assumed = [one.is_needed(), StepCollective { is_anchor: false, ..one }.is_needed()];
+        blocking.shows_blocking(&one).ok_or(assumed)
     }
 
     #[test]
     fn a_collective_blocks_if_the_next_one_starts_later_by_the_same_amount() {
-        assert_eq!(blocks(&steps(true, 200_000), ONE, REDUCED), [true; 2]);
-        assert_eq!(blocks(&steps(false, 200_000), ONE, REDUCED), [false; 2]);
+        assert_eq!(answers(&steps(true, 200_000), ONE, REDUCED), Ok(true));
+        assert_eq!(answers(&steps(false, 200_000), ONE, REDUCED), Ok(false));
     }
 
     #[test]
     fn durations_that_never_change_are_no_evidence() {
         for waits_for_end in [false, true] {
-            assert_eq!(blocks(&steps(waits_for_end, 1_000), ONE, REDUCED), [false, true]);
-            assert_eq!(blocks(&steps(waits_for_end, 200_000), NEXT, REDUCED), [false, true]);
+            assert_eq!(answers(&steps(waits_for_end, 1_000), ONE, REDUCED), Err([false, true]));
+            assert_eq!(answers(&steps(waits_for_end, 200_000), NEXT, REDUCED), Err([false, true]));
+        }
+    }
+
+    #[test]
+    fn what_is_assumed_is_unclear_whatever_is_assumed() {
+        for (waits_for_end, blocked, beside) in [(true, 1, 0), (false, 0, 1)] {
+            let mut blocking = steps(waits_for_end, 200_000);
+            let one = ran((ONE, REDUCED), 0, 1_000);
+            let [assumed, needed] =
+                [ran((NEXT, REDUCED), 2_000, 3_000), ran((NEXT, Function::AllToAll), 4_000, 5_000)];
+            let found = blocking.ingest(&mut [one, assumed, needed]);
+            let stretch = |one: StepCollective| (one.start, one.end);
+            assert_eq!(found.unclear, [stretch(assumed), stretch(needed)]);
+            assert_eq!(found.blocked.len(), blocked + 1, "an all-to-all is assumed to block");
+            assert_eq!(found.beside.len(), beside);
         }
     }
 
     #[test]
     fn evidence_applies_to_its_own_function_only() {
         let blocking = steps(false, 200_000);
-        assert_eq!(blocks(&blocking, ONE, Function::AllToAll), [true; 2], "assumed to be needed");
-        assert_eq!(blocks(&blocking, ONE, Function::AllGather), [false, true]);
+        assert_eq!(answers(&blocking, ONE, Function::AllToAll), Err([true; 2]), "assumed to be needed");
+        assert_eq!(answers(&blocking, ONE, Function::AllGather), Err([false, true]));
     }
 
     #[test]
@@ -228,7 +271,7 @@ mod tests {
             let at = |start, end| ran((ONE, REDUCED), start, end);
             blocking.ingest(&mut [at(step * 100_000_000, end), at(end + 5_000, end + 1_000_000)]);
         }
-        assert_eq!(blocks(&blocking, ONE, REDUCED), [false, true]);
+        assert_eq!(answers(&blocking, ONE, REDUCED), Err([false, true]));
     }
 
     #[test]
@@ -241,7 +284,7 @@ mod tests {
         let blocked = |launch: i64, until: i64| {
             let sent = message(ONE, 100_000, until, 90_000, true);
             let received = message(NEXT, 3_000_000, 5_000_000, launch, false);
-            Blocking::default().ingest(&mut [sent, received])
+            Blocking::default().ingest(&mut [sent, received]).blocked
         };
         let since = |at: i64| vec![(MonoNanos(at), MonoNanos(5_000_000))];
         assert_eq!(blocked(90_000, 2_990_000), since(100_000), "the host runs ahead");

@@ -12,7 +12,7 @@ use wire::event::{BucketRecord, Event, Source, Span, SpanKind, Started, StepReco
 use wire::ids::{Bucket, Comm, Step};
 
 use crate::call_log::Phase;
-use crate::infer::blocking::{Blocking, IDLE_NANOS, StepCollective};
+use crate::infer::blocking::{Blocked, Blocking, IDLE_NANOS, StepCollective};
 use crate::infer::collective::{Collective, Timed};
 use crate::infer::phases::{Phases, Timing};
 use crate::infer::steps::{Placing, StepFinder, StepPosition};
@@ -71,10 +71,22 @@ struct Ended {
     first_launch: MonoNanos,
     /// See [`Current::computed_until`].
     computed_until: MonoNanos,
-    /// When the rank was blocked by a collective before that.
-    blocked: Vec<(MonoNanos, MonoNanos)>,
+    /// When the rank was blocked by a collective, as far as it shows.
+    blocked: Blocked,
     /// When some collective ran, in order of time.
     running: Vec<(MonoNanos, MonoNanos)>,
+}
+
+impl Ended {
+    /// Returns when collectives ran and nothing shows whether the rank computed, in order of time. Gradients that waited for
+    /// their turn may have been ready at any time, so collectives before the last one may have run beside compute even after
+    /// the time until which the device certainly computed.
+    fn unclear(&self) -> Vec<(MonoNanos, MonoNanos)> {
+        let Blocked { unclear, beside, .. } = &self.blocked;
+        let late = beside.iter().filter(|&&(_, to)| to > self.computed_until && to < self.end);
+        let late = late.map(|&(from, to)| (from.max(self.computed_until), to));
+        united(unclear.iter().copied().chain(late).collect())
+    }
 }
 
 /// The step in progress.
@@ -238,7 +250,7 @@ impl Placer {
             ran.push(self::ran(timed, Bucket(*count), false));
             *count += 1;
         }
-        let running = running(ran);
+        let running = united(ran.iter().map(|one| (one.start, one.end)).collect());
         let blocked = self.blocking.ingest(ran);
         self.ended.push(Ended { step, begin, end, first_launch, computed_until, blocked, running });
     }
@@ -290,10 +302,13 @@ impl Placer {
         }
         // After its compute, the device has nothing to do but wait for the last collective.
         span(SpanKind::Backward, at, computed_until);
-        for &(from, to) in blocked {
+        for &(from, to) in &blocked.blocked {
             span(SpanKind::Blocked, from.max(begin), to.min(computed_until));
         }
         span(SpanKind::Blocked, computed_until, end);
+        for (from, to) in ended.unclear() {
+            span(SpanKind::Unclear, from.max(begin), to.min(end));
+        }
     }
 
     /// Adds a phase. Phases of the host, and phases of the device, must be added in the order in which they end.
@@ -371,9 +386,8 @@ fn ran(timed: &Timed, bucket: Bucket, is_anchor: bool) -> StepCollective {
     }
 }
 
-/// Returns when some collective ran. A collective that a device runs is launched long before.
-fn running(ran: &[StepCollective]) -> Vec<(MonoNanos, MonoNanos)> {
-    let mut intervals: Vec<(MonoNanos, MonoNanos)> = ran.iter().map(|one| (one.start, one.end)).collect();
+/// Returns the union of intervals, in order of time.
+fn united(mut intervals: Vec<(MonoNanos, MonoNanos)>) -> Vec<(MonoNanos, MonoNanos)> {
     intervals.sort_unstable();
     let mut united: Vec<(MonoNanos, MonoNanos)> = Vec::new();
     for (from, to) in intervals {
@@ -475,7 +489,37 @@ mod tests {
             assert_eq!(spans.next(), Some((SpanKind::Blocked, 20_000_000, 21_000_000)));
             assert_eq!(spans.next(), Some((SpanKind::Blocked, 30_000_000, 31_000_000)));
             assert_eq!(spans.next(), Some((SpanKind::Blocked, 60_000_000, 90_000_000)));
+            // In each step, all takes as long as in the others, which shows nothing.
+            for (from, to) in [(20, 21), (30, 31), (60, 80)] {
+                assert_eq!(spans.next(), Some((SpanKind::Unclear, from * 1_000_000, to * 1_000_000)));
+            }
+            assert_eq!(spans.next(), Some((SpanKind::Unclear, 80_001_000, 90_000_000)));
         }
+    }
+
+    /// Runs steps with a bucket that takes 1 to 3 ms longer in some than in others while the rank computes, and two that
+    /// follow it at 40 ms, one right after the other.
+    #[test]
+    fn gradients_that_wait_for_their_turn_may_have_come_at_any_time() {
+        let (mut placer, mut spans) = (Placer::default(), Vec::new());
+        for step in 0..120 {
+            let (at, seq) = (step * 100_000, 3 * step as u64);
+            let took = 5_000 + step * 7_919 % 11 * 200;
+            for one in [
+                timed(DATA, seq, 100, [at, at + 20_000, at + 20_000 + took]),
+                timed(DATA, seq + 1, 70, [at, at + 40_000, at + 60_000]),
+                timed(DATA, seq + 2, 50, [at, at + 60_000, at + 90_000]),
+            ] {
+                placer.ingest(&one, |_| {});
+            }
+            spans.extend(settled(&mut placer, at));
+        }
+        let expected = [
+            (SpanKind::Backward, -10_000, 40_000),
+            (SpanKind::Blocked, 40_000, 90_000),
+            (SpanKind::Unclear, 40_000, 60_000),
+        ];
+        assert_eq!(&spans[spans.len() - expected.len()..], expected);
     }
 
     /// Runs steps of 100 ms with one collective. The host reads its input from 2 to 12 ms, or `ahead` microseconds
@@ -501,10 +545,11 @@ mod tests {
             (SpanKind::Input, 2_000, 12_000),
             (SpanKind::Backward, 12_000, 60_000),
             (SpanKind::Blocked, 60_000, 100_000),
+            (SpanKind::Unclear, 60_000, 100_000),
         ];
-        assert_eq!(&waited[waited.len() - 4..], expected);
+        assert_eq!(&waited[waited.len() - 5..], expected);
         let ahead = spans_of_input(20_000);
-        assert_eq!(&ahead[ahead.len() - 2..], [(SpanKind::Backward, 0, 60_000), expected[3]]);
+        assert_eq!(&ahead[ahead.len() - 3..], [(SpanKind::Backward, 0, 60_000), expected[3], expected[4]]);
         assert!(ahead.iter().all(|(kind, ..)| *kind != SpanKind::Input), "{ahead:?}");
     }
 

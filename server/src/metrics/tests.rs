@@ -129,6 +129,7 @@ fn enqueued() -> CollectiveAnalysis {
         transfer_nanos: None,
         transfer_clock_free_nanos: 0.0,
         hidden_nanos: 0,
+        unclear_nanos: 0,
         duration_nanos: 0,
     }
 }

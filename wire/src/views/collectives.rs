@@ -105,8 +105,8 @@ pub struct CollectiveCost {
     pub bytes: f64,
     /// The collective time, waits included.
     pub comm_nanos: f64,
-    /// The exposed part of the collective time.
-    pub exposed_nanos: f64,
+    /// The exposed part of the collective time; null if nothing shows it.
+    pub exposed_nanos: Option<f64>,
     /// The part of the collective time spent waiting for the last rank.
     pub wait_nanos: f64,
 }
@@ -206,7 +206,7 @@ pub struct BucketStats {
     pub transfer_nanos: Spread,
     /// The distribution of waits and transfers, with one count per collective.
     pub latency: LatencyHistogram,
-    /// The share of the bucket's collective time during which its rank computes.
+    /// The share of the bucket's collective time during which its rank computes; null if nothing shows it.
     pub hidden_ratio: Option<f64>,
     /// The algorithm bandwidth, in bytes per second: full (gathered) bytes / median transfer.
     pub algbw: Option<f64>,

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::event::Function;
 use crate::workload::Precision;
 
 /// A figure: its value, or the reason why it is missing.
@@ -107,6 +108,15 @@ pub enum Missing {
     NothingReduced,
     /// The records say when collectives were enqueued, and not when they ran.
     OnlyEnqueued,
+    /// Nothing shows whether ranks compute while some collectives run.
+    Unclear {
+        /// The least overlap that is possible, in percent, rounded down.
+        least: u8,
+        /// The largest overlap that is possible, in percent, rounded up.
+        most: u8,
+        /// The function of most of these collectives.
+        function: Function,
+    },
     /// There are too few shadow steps to measure the cost of recording.
     FewShadowSteps,
     /// No observed step can be replayed.
@@ -194,6 +204,13 @@ impl fmt::Display for Missing {
             Self::OnlyEnqueued => {
                 "the records say when collectives were enqueued and not when they ran (NCCL 2.26 and later report it, \
                  and so do events around the calls of a job that is linked with NCCL)"
+            }
+            Self::Unclear { least, most, function } => {
+                return write!(
+                    f,
+                    "the overlap is between {least} % and {most} %: nothing shows whether ranks compute while their {} run",
+                    function.plural()
+                );
             }
             Self::FewShadowSteps => "fewer than six shadow steps between observed ones",
             Self::NotReplayed => {
@@ -325,6 +342,8 @@ pub enum GapKind {
     OtherWorlds,
     /// The phases of a step: the job marks none, so compute is inferred.
     Phases,
+    /// What shows whether ranks compute while some collectives run.
+    Overlap,
     /// Figures per bucket and per group.
     Buckets,
     /// The parameters in buckets, which differ between ranks.
@@ -345,6 +364,7 @@ impl GapKind {
             Self::Steps => "steps",
             Self::OtherWorlds => "steps on other numbers of ranks",
             Self::Phases => "phases",
+            Self::Overlap => "overlap",
             Self::Buckets => "buckets",
             Self::Parameters => "parameters of buckets",
             Self::StoredBatches => "stored batches",

@@ -32,7 +32,7 @@ fn cells(GroupRow { name, functions, cost, latest }: GroupRow) -> Vec<Cell> {
         format!("{:.1}", cost.collectives).into(),
         bytes(cost.bytes.round() as u64).into(),
         nanos(cost.comm_nanos).into(),
-        nanos(cost.exposed_nanos).into(),
+        cost.exposed_nanos.map_or_else(|| "not known".to_owned(), nanos).into(),
         nanos(cost.wait_nanos).into(),
         latest.into(),
     ]

@@ -327,7 +327,7 @@ fn groups_and_functions_are_named_if_a_job_has_several() {
         collectives: 24.0,
         bytes: 3e6,
         comm_nanos: 5e6,
-        exposed_nanos: 4e6,
+        exposed_nanos: Some(4e6),
         wait_nanos: 1.5e6,
     };
     let one = |first: u32, latest| OneGroup { first: Rank(first), cost, latest };

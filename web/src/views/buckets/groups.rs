@@ -32,7 +32,10 @@ pub fn Groups() -> impl IntoView {
                 (row.cost.bytes, units::bytes(row.cost.bytes.round() as u64))
             }),
             time("Time", |row| row.cost.comm_nanos),
-            time("Exposed", |row| row.cost.exposed_nanos),
+            Column::number("Exposed", |row: &GroupRow| match row.cost.exposed_nanos {
+                Some(nanos) => (nanos, units::nanos(nanos)),
+                None => (f64::NAN, "—".into()),
+            }),
             time("Wait", |row| row.cost.wait_nanos),
             Column::text("Latest rank", |row: &GroupRow| row.latest.clone()),
         ]
