@@ -35,11 +35,13 @@ pub(crate) struct Wait {
 
 impl Wait {
     /// Returns the wait by which to split exposed time, and whether it is the clock-free one. The aligned wait is used
-    /// unless its error bound exceeds it.
+    /// unless its error bound exceeds it. The clock-free one takes all ranks to end together, which those of a large
+    /// all-to-all do not, so it is never longer than the clocks allow.
     pub(crate) fn best(&self) -> (i64, bool) {
         match self.aligned {
             Some(wait) if wait.unsigned_abs() >= self.bound => (wait, false),
-            _ => (self.clock_free, true),
+            Some(wait) => (self.clock_free.min(wait.saturating_add_unsigned(self.bound)), true),
+            None => (self.clock_free, true),
         }
     }
 }

@@ -173,6 +173,19 @@ fn the_clock_free_wait_is_used_if_the_clock_bound_exceeds_the_wait() {
     assert_eq!(step.ranks[0].as_ref().unwrap().part(Part::ExposedWait), 10);
 }
 
+/// Both ranks of an all-to-all begin together, and one of them receives for longer.
+#[test]
+fn a_rank_that_ends_later_than_others_has_not_waited_for_as_long() {
+    let (mut records, mut fits) = two_ranks();
+    fits.iter_mut().flatten().for_each(|fit| fit.bound_nanos = 2);
+    records.ranks[1].as_mut().unwrap().buckets[0] = bucket(0, 1_060, 1_080);
+    let step = analyse(&records, &fits);
+    let wait = |rank: usize| step.ranks[rank].as_ref().unwrap().part(Part::ExposedWait);
+    assert_eq!(step.collectives[0].wait_clock_free_nanos, 10.0, "20 on one of two ranks");
+    assert!(step.ranks[0].as_ref().unwrap().clock_free);
+    assert_eq!((wait(0), wait(1)), (0, 0), "the clocks allow 4, which are hidden");
+}
+
 #[test]
 fn figures_of_a_missing_rank_are_missing_and_not_zero() {
     let (mut records, fits) = two_ranks();
