@@ -36,7 +36,7 @@ pub(crate) fn whole(written: &str) -> Option<u64> {
     let digits = written.trim_matches('"');
     digits.parse().ok().or_else(|| {
         let number: f64 = digits.parse().ok()?;
-        (number >= 0.0 && number < 9e15 && number.fract() == 0.0).then_some(number as u64)
+        ((0.0..9e15).contains(&number) && number.fract() == 0.0).then_some(number as u64)
     })
 }
 

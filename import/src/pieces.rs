@@ -5,6 +5,7 @@
 //! damaged event costs that event, and a text that ends early costs what is missing.
 
 use std::io::{self, BufRead, BufReader, Read};
+use std::ops::Range;
 
 use flate2::bufread::MultiGzDecoder;
 use memchr::memchr2;
@@ -73,6 +74,12 @@ enum Place {
     Over,
 }
 
+/// A field beside the list of events, as ranges of the buffer; without a value if it is that list.
+struct Field {
+    key: Range<usize>,
+    value: Option<Range<usize>>,
+}
+
 /// The pieces of a text.
 pub struct Pieces<R> {
     read: R,
@@ -118,7 +125,7 @@ impl<R: Read> Pieces<R> {
     ///
     /// # Errors
     /// Returns an error if the text is not a trace.
-    pub fn next(&mut self) -> Result<Option<Piece<'_>>, NotATrace> {
+    pub fn piece(&mut self) -> Result<Option<Piece<'_>>, NotATrace> {
         loop {
             self.skip(|byte| byte.is_ascii_whitespace() || byte == b',');
             let Some(byte) = self.peek() else {
@@ -132,15 +139,14 @@ impl<R: Read> Pieces<R> {
                 (Place::Events { in_object: true }, b']') => self.enter(Place::Fields),
                 (Place::Events { .. }, _) => {
                     let Some(event) = self.value(self.from)? else { return Ok(None) };
-                    self.from = event.1;
-                    return Ok(Some(Piece::Event(&self.buffer[event.0..event.1])));
+                    self.from = event.end;
+                    return Ok(Some(Piece::Event(&self.buffer[event])));
                 }
                 (Place::Fields, b'"') => {
-                    let Some((key, value)) = self.field()? else { return Ok(None) };
+                    let Some(Field { key, value }) = self.field()? else { return Ok(None) };
                     if let Some(value) = value {
-                        self.from = value.1;
-                        let (key, value) = (&self.buffer[key.0..key.1], &self.buffer[value.0..value.1]);
-                        return Ok(Some(Piece::Field(key, value)));
+                        self.from = value.end;
+                        return Ok(Some(Piece::Field(&self.buffer[key], &self.buffer[value])));
                     }
                 }
                 (Place::Over, _) => return Ok(None),
@@ -149,7 +155,7 @@ impl<R: Read> Pieces<R> {
         }
     }
 
-    /// Returns how the text ended, once [`Self::next`] has returned `None`.
+    /// Returns how the text ended, once [`Self::piece`] has returned `None`.
     #[must_use]
     pub fn end(&self) -> End {
         match self.place {
@@ -169,10 +175,10 @@ impl<R: Read> Pieces<R> {
 
     /// Returns the ranges of a field's key and of its value in the buffer; no value for the list of events, which it enters.
     /// `None` if the text ends before.
-    fn field(&mut self) -> Result<Option<((usize, usize), Option<(usize, usize)>)>, NotATrace> {
+    fn field(&mut self) -> Result<Option<Field>, NotATrace> {
         let Some(quoted) = self.value(self.from)? else { return Ok(None) };
-        let key_length = quoted.1 - quoted.0;
-        let mut at = quoted.1;
+        let key_length = quoted.len();
+        let mut at = quoted.end;
         let mut colons = 0;
         // The value may lie beyond the buffer, which moves its content to its front when it reads on.
         loop {
@@ -192,28 +198,28 @@ impl<R: Read> Pieces<R> {
             }
             at += 1;
         }
-        let key = (self.from + 1, self.from + key_length - 1);
-        if self.buffer[at] == b'[' && self.buffer[key.0..key.1] == *b"traceEvents" {
+        let key = self.from + 1..self.from + key_length - 1;
+        if self.buffer[at] == b'[' && self.buffer[key.clone()] == *b"traceEvents" {
             self.from = at;
             self.enter(Place::Events { in_object: true });
-            return Ok(Some((key, None)));
+            return Ok(Some(Field { key, value: None }));
         }
-        let offset = at - self.from;
-        let Some((_, end)) = self.value(at)? else { return Ok(None) };
-        let key = (self.from + 1, self.from + key_length - 1);
-        Ok(Some((key, Some((self.from + offset, end)))))
+        let Some(value) = self.value(at)? else { return Ok(None) };
+        // The buffer may have moved.
+        let key = self.from + 1..self.from + key_length - 1;
+        Ok(Some(Field { key, value: Some(value) }))
     }
 
     /// Returns the range of the value at `at`, which is not before the unconsumed part; `None` if the text ends before it
     /// does.
-    fn value(&mut self, at: usize) -> Result<Option<(usize, usize)>, NotATrace> {
+    fn value(&mut self, at: usize) -> Result<Option<Range<usize>>, NotATrace> {
         let mut at = at;
         loop {
             if let Some(length) = value_length(&self.buffer[at..self.to]) {
                 // A bracket where a value should be.
                 let is_value = length > 0;
                 let syntax = NotATrace::Syntax { at: self.before + at as u64 };
-                return if is_value { Ok(Some((at, at + length))) } else { Err(syntax) };
+                return if is_value { Ok(Some(at..at + length)) } else { Err(syntax) };
             }
             let offset = at - self.from;
             if !self.read_on()? {
@@ -328,7 +334,7 @@ mod tests {
     fn split_by<R: Read>(mut pieces: Pieces<R>) -> (Vec<String>, Vec<(String, String)>, End) {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         let (mut events, mut fields) = (Vec::new(), Vec::new());
-        while let Some(piece) = pieces.next().unwrap() {
+        while let Some(piece) = pieces.piece().unwrap() {
             match piece {
                 Piece::Event(event) => events.push(text(event)),
                 Piece::Field(key, value) => fields.push((text(key), text(value))),
@@ -351,7 +357,7 @@ mod tests {
 
     #[test]
     fn a_text_that_is_no_trace_is_refused() {
-        let first = |text: &str| Pieces::new(text.as_bytes()).next().map(|_| ()).unwrap_err().to_string();
+        let first = |text: &str| Pieces::new(text.as_bytes()).piece().map(|_| ()).unwrap_err().to_string();
         assert!(first("").contains("empty"));
         assert!(first("12").contains("not JSON"));
         assert!(first("{3: 4}").contains("byte 1 "));

@@ -115,8 +115,8 @@ fn accuse(steps: &[&StepAnalysis], rank: usize, setting: &Setting<'_>) -> Option
     let is_last: Vec<bool> = savings.iter().map(|saving| *saving > 0.0).collect();
     let is_healthy = vec![false; steps.len()];
     let suspicion = Suspicion { ranks: &[rank], savings, is_last, is_healthy };
-    let all = [0..steps.len()];
-    let fault = suspicion.gather(&all, steps).filter(|fault| fault.cost.nanos > 0.0)?;
+    let all = 0..steps.len();
+    let fault = suspicion.gather(std::slice::from_ref(&all), steps).filter(|fault| fault.cost.nanos > 0.0)?;
     suspicion.accuse(&fault, steps, setting)
 }
 

@@ -59,7 +59,11 @@ fn measure(records: &StepRecords) -> Vec<f64> {
 }
 
 fn step(spans: i64, waits: bool) -> StepRecords {
-    StepRecords { step: Step(0), ranks: (0..RANKS).map(|rank| Some(rank_step(rank, spans, waits))).collect() }
+    StepRecords {
+        step: Step(0),
+        ranks: (0..RANKS).map(|rank| Some(rank_step(rank, spans, waits))).collect(),
+        absent: 0,
+    }
 }
 
 fn rank_step(rank: i64, spans: i64, waits: bool) -> RankStep {

@@ -29,7 +29,7 @@ pub(super) fn place(mut sources: Vec<Source>) -> Result<Placed, NotAJob> {
     if sources.is_empty() {
         return Err(NotAJob::Empty);
     }
-    sources.sort_by(|a, b| natural(&a.file).cmp(&natural(&b.file)));
+    sources.sort_by_key(|source| natural(&source.file));
     let mut remarks = Vec::new();
     let said: Option<Vec<u32>> = sources.iter().map(|source| source.trace.rank).collect();
     let named = || distinct(sources.iter().map(|source| rank_in_name(&source.file)).collect());

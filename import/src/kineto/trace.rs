@@ -153,7 +153,7 @@ impl Reading {
     /// Reads all pieces. Returns what is damaged, if the text does not end as it should. What lies before the damage counts.
     fn all<R: Read>(&mut self, pieces: &mut Pieces<R>) -> Result<Option<String>, Unreadable> {
         loop {
-            match pieces.next() {
+            match pieces.piece() {
                 Ok(Some(Piece::Event(event))) => self.event(event)?,
                 Ok(Some(Piece::Field(key, value))) => self.field(key, value),
                 Ok(None) => break,

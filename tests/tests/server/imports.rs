@@ -112,6 +112,6 @@ fn an_import_goes_to_the_server_that_uses_the_data() -> anyhow::Result<()> {
     ensure!(output.status.success() && out.contains("Stored by the server"), "{out}\n{err}");
     let runs = get_json(&format!("{}/api/v1/runs", server.address))?;
     ensure!(runs[0]["name"] == "resnet" && runs[0]["imported"] == true, "{runs:#}");
-    ensure!(runs[0]["state"] == "completed" && runs[0]["worst"]["rank"] == 2, "{runs:#}");
+    ensure!(runs[0]["state"] == "completed" && runs[0]["worst"]["culprit"]["rank"] == 2, "{runs:#}");
     Ok(())
 }
