@@ -53,6 +53,24 @@ impl Overlap {
     }
 }
 
+impl StepAnalysis {
+    /// Returns |hidden| / |collectives| over all ranks; `None` if nothing was reduced, or if it is only assumed.
+    #[must_use]
+    pub fn overlap(&self) -> Option<f64> {
+        self.of_ranks().ratio().filter(|_| self.is_overlap_known())
+    }
+
+    /// Returns true if it shows whether ranks compute while collectives run.
+    #[must_use]
+    pub fn is_overlap_known(&self) -> bool {
+        self.of_ranks().is_known()
+    }
+
+    fn of_ranks(&self) -> Overlap {
+        Overlap::of(self.present().map(|(_, rank)| rank))
+    }
+}
+
 /// Returns true if assumptions about `unclear` of `all` nanoseconds decide a figure.
 pub(crate) fn is_assumed(unclear: u64, all: u64) -> bool {
     100 * unclear > MAX_ASSUMED_PERCENT * all

@@ -8,7 +8,6 @@ use wire::live::Part;
 use wire::views::Group;
 
 use crate::join::{Joined, JoinedCollective, Member, Wait, duration};
-use crate::overlap::Overlap;
 use crate::records::{RankStep, StepRecords};
 use crate::replay::{self, Replay};
 use crate::stats;
@@ -164,22 +163,6 @@ impl StepAnalysis {
     /// Returns the ranks whose records are there.
     pub fn present(&self) -> impl Iterator<Item = (usize, &RankAnalysis)> {
         self.ranks.iter().enumerate().filter_map(|(rank, analysis)| Some((rank, analysis.as_ref()?)))
-    }
-
-    /// Returns |hidden| / |collectives| over all ranks; `None` if nothing was reduced, or if it is only assumed.
-    #[must_use]
-    pub fn overlap(&self) -> Option<f64> {
-        self.of_ranks().ratio().filter(|_| self.is_overlap_known())
-    }
-
-    /// Returns true if it shows whether ranks compute while collectives run.
-    #[must_use]
-    pub fn is_overlap_known(&self) -> bool {
-        self.of_ranks().is_known()
-    }
-
-    fn of_ranks(&self) -> Overlap {
-        Overlap::of(self.present().map(|(_, rank)| rank))
     }
 }
 

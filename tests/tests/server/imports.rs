@@ -56,7 +56,7 @@ fn the_sleeping_rank_of_a_traced_job_is_named() -> anyhow::Result<()> {
 }
 
 #[test]
-fn nobody_is_blamed_for_a_rank_without_a_file() -> anyhow::Result<()> {
+fn no_rank_is_blamed_while_one_has_no_file() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let (traces, data) = (folder.path().join("traces"), folder.path().join("data"));
     write(JOB, &traces)?;
