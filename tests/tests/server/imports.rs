@@ -8,7 +8,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::Value;
 use testkit::kineto::Traced;
-use testkit::programs::{Server, get_json, paceline, report, said};
+use testkit::programs::{Server, get_json, paceline, report, said, wait_until};
 
 /// A job of four ranks and three steps, of which rank 2 sleeps 40 ms twice in each.
 const JOB: Traced = Traced { ranks: 4, steps: 3, sleeps: Some((2, 40_000)) };
@@ -110,8 +110,12 @@ fn an_import_goes_to_the_server_that_uses_the_data() -> anyhow::Result<()> {
     let output = paceline(&["import", &traces.to_string_lossy(), "--data", &data, "--name", "resnet"])?;
     let (out, err) = said(&output);
     ensure!(output.status.success() && out.contains("Stored by the server"), "{out}\n{err}");
-    let runs = get_json(&format!("{}/api/v1/runs", server.address))?;
-    ensure!(runs[0]["name"] == "resnet" && runs[0]["imported"] == true, "{runs:#}");
-    ensure!(runs[0]["state"] == "completed" && runs[0]["worst"]["culprit"]["rank"] == 2, "{runs:#}");
+    // The list of runs follows the newest records within half a second.
+    wait_until("the imported run with its verdict", || {
+        let runs = get_json(&format!("{}/api/v1/runs", server.address)).ok()?;
+        let run = &runs[0];
+        let is_it = run["name"] == "resnet" && run["imported"] == true && run["state"] == "completed";
+        (is_it && run["worst"]["culprit"]["rank"] == 2).then_some(())
+    })?;
     Ok(())
 }
