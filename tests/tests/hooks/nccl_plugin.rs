@@ -35,14 +35,16 @@ fn millis(report: &Value, path: &str) -> f64 {
     report.pointer(path).and_then(Value::as_f64).unwrap_or(f64::NAN) / 1e6
 }
 
-/// Checks that a rank that computes 10 ms longer is named, and that the saving from fixing it is 10 ms.
+/// Checks that a rank that computes 10 ms longer is named, and that the saving from fixing it is 10 ms. Collectives alone show
+/// neither whether it computes or its host is late, nor what runs beside them.
 fn is_late(rank: u32, report: &Value) -> anyhow::Result<()> {
     let verdict = &report["verdicts"][0];
-    ensure!(verdict["culprit"]["rank"] == rank && verdict["cause"] == "compute", "{}", report["verdicts"]);
+    ensure!(verdict["culprit"]["rank"] == rank && verdict["cause"] == "unknown", "{}", report["verdicts"]);
     let cost = millis(verdict, "/cost_nanos_per_step");
     ensure!((7.0..13.0).contains(&cost), "planted 10 ms, found {cost} ms");
-    let error = report["what_if"]["simulation_error"].as_f64().unwrap_or(f64::NAN);
-    ensure!(error < 0.05, "the replay of a step is not accurate: {}", report["what_if"]);
+    let withheld = report["what_if"]["missing"].as_str().unwrap_or_default();
+    ensure!(withheld.contains("nothing shows whether ranks compute"), "{}", report["what_if"]);
+    ensure!(report["overlap_ratio"]["missing"] == withheld, "{}", report["overlap_ratio"]);
     Ok(())
 }
 
