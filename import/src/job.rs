@@ -19,7 +19,7 @@ pub struct ImportedRank {
     pub rank: u32,
     /// The name of its file.
     pub file: String,
-    /// The steps that are imported, by the profiler's numbers.
+    /// The numbers of the imported steps ([`RankRecords::steps`]).
     pub steps: Vec<u64>,
     /// The number of kernels and copies in the file.
     pub kernels: u64,

@@ -29,14 +29,14 @@ const GAP_NANOS: i64 = 30_000;
 const MAX_SPANS: usize = 12_000;
 /// The phases in which kernels are launched.
 const PHASES: [SpanKind; 3] = [SpanKind::Forward, SpanKind::Backward, SpanKind::Optimizer];
-/// The number of the only step of a trace that marks none, and the number that is added to those of a trace that has none
-/// beyond it: the first two steps of a run count as its warm-up.
+/// The first step of a run that counts: those before it are its warm-up. If all steps of a trace would be warm-up, their
+/// numbers are raised by this one.
 const FIRST_COUNTED: u64 = 2;
 
 /// The records of a rank.
 #[derive(Clone, Debug, Default)]
 pub struct RankRecords {
-    /// The imported steps, by the profiler's numbers.
+    /// The numbers of the imported steps: the profiler's, or two more if all of those would be warm-up.
     pub steps: Vec<u64>,
     /// The records, in order of their steps.
     pub events: Vec<Event>,
@@ -116,20 +116,17 @@ impl OneStep<'_> {
         MonoNanos(nanos.saturating_add(self.base))
     }
 
-    /// Returns when work of a kind ran within the step.
-    fn ran(&self, wanted: impl Fn(Kind) -> bool) -> Intervals {
-        let ran = self.work().filter(|work| wanted(work.kind)).map(|work| (work.begin, work.end));
+    /// Returns when some work of the step ran, within its window.
+    fn ran(&self, wanted: impl Fn(&Work) -> bool) -> Intervals {
+        let ran = self.work().filter(|work| wanted(work)).map(|work| (work.begin, work.end));
         Intervals::union(ran).clip((self.step.begin, self.step.end))
     }
 
-    /// Returns when some kernel of a phase ran within the step.
+    /// Returns when some kernel of a phase ran, within the window of the step.
     fn computed(&self, phase: SpanKind) -> Intervals {
-        let of_phase = |work: &&Work| {
-            let known = self.phases.get(&work.correlation).copied();
-            work.kind == Kind::Compute && known.unwrap_or(SpanKind::Backward) == phase
-        };
-        let ran = self.work().filter(of_phase).map(|work| (work.begin, work.end));
-        Intervals::union(ran).clip((self.step.begin, self.step.end))
+        let phase_of =
+            |work: &Work| self.phases.get(&work.correlation).copied().unwrap_or(SpanKind::Backward);
+        self.ran(|work| work.kind == Kind::Compute && phase_of(work) == phase)
     }
 
     /// Adds the records of the step's collectives, and returns their number.
@@ -163,11 +160,11 @@ impl OneStep<'_> {
 
     /// Adds the spans of the step.
     fn spans(&self, events: &mut Vec<Event>) {
-        let compute = self.ran(|kind| kind == Kind::Compute);
-        let communication = self.ran(Kind::is_collective);
+        let compute = self.ran(|work| work.kind == Kind::Compute);
+        let communication = self.ran(|work| work.kind.is_collective());
         let blocked = communication.subtract(&compute);
         let blocked = blocked.as_slice().iter().filter(|(begin, end)| end - begin > GAP_NANOS);
-        let copies = self.ran(|kind| kind == Kind::CopyToDevice);
+        let copies = self.ran(|work| work.kind == Kind::CopyToDevice);
         let mut add = |kind: SpanKind, (begin, end): Interval| {
             let (begin, end) = (self.time(begin), self.time(end));
             events.push(Event::Span(Span { step: self.number, kind, begin, end, cpu_nanos: 0 }));

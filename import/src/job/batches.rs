@@ -1,7 +1,8 @@
 //! The batches that agents would have sent.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 
+use fnv::FnvHasher;
 use wire::attributes::{Attributes, MAX_VALUE_BYTES};
 use wire::batch::{Batch, Bye, Hello, Instrumentation, Note};
 use wire::clock::{ClockAnchor, UnixNanos};
@@ -13,6 +14,7 @@ use crate::records::RankRecords;
 
 /// The largest number of records of a batch: far fewer than the wire format allows, so that no batch is too long.
 const RECORDS: usize = 16_384;
+
 /// Returns the batches of all ranks, so that the ranks' steps arrive together.
 pub(super) fn batches(
     run: &RunId,
@@ -78,7 +80,7 @@ fn attributes(file: &str, trace: &Trace) -> Attributes {
 
 /// Returns a number that is the same whenever the same file is imported.
 fn incarnation(file: &str, trace: &Trace) -> Incarnation {
-    let mut hasher = DefaultHasher::new();
+    let mut hasher = FnvHasher::default();
     (file, trace.base_nanos, trace.events, trace.work.len()).hash(&mut hasher);
     trace.work.first().map(|work| (work.begin, work.correlation)).hash(&mut hasher);
     Incarnation(hasher.finish())
@@ -86,12 +88,6 @@ fn incarnation(file: &str, trace: &Trace) -> Incarnation {
 
 fn anchor(records: &RankRecords) -> ClockAnchor {
     ClockAnchor { mono: records.begin, unix: UnixNanos(records.begin.0) }
-}
-
-/// Returns the number of events that a batch may hold.
-#[cfg(test)]
-fn largest(batches: &[Batch]) -> usize {
-    batches.iter().map(|batch| batch.events.len()).max().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -123,7 +119,7 @@ mod tests {
             batches.iter().map(|batch| (batch.rank.0, batch.seq.0)).take(4).collect::<Vec<_>>(),
             [(0, 0), (1, 0), (0, 1), (1, 1)]
         );
-        assert_eq!(largest(&batches), RECORDS);
+        assert_eq!(batches.iter().map(|batch| batch.events.len()).max(), Some(RECORDS));
         assert_ne!(batches[0].incarnation, batches[1].incarnation);
     }
 }

@@ -68,8 +68,6 @@ pub(super) struct Arguments<'a> {
     group_name: Option<&'a RawValue>,
     #[serde(borrow, rename = "Process Group Ranks")]
     group_ranks: Option<&'a RawValue>,
-    #[serde(borrow, rename = "Seq")]
-    seq: Option<&'a RawValue>,
 }
 
 /// A group of ranks, as a collective names it.
@@ -96,10 +94,6 @@ impl<'a> Arguments<'a> {
 
     pub(super) fn correlation(&self) -> u64 {
         self.correlation.and_then(|written| whole(written.get())).unwrap_or(0)
-    }
-
-    pub(super) fn seq(&self) -> Option<u64> {
-        whole(self.seq?.get())
     }
 
     /// Returns the function that the job called.
@@ -168,7 +162,7 @@ mod tests {
         );
         assert_eq!(event.times(), Some((10_500, 12_500)));
         let args = Arguments::read(event.args);
-        assert_eq!((args.stream(), args.correlation(), args.seq()), (Some(40), 7, Some(3)));
+        assert_eq!((args.stream(), args.correlation()), (Some(40), 7));
         assert_eq!((args.function(), args.bytes()), (Some(Function::AllGather), Some(200)));
         let group = Group { name: "0".into(), ranks: Some(vec![0, 1]), size: Some(2) };
         assert_eq!(args.group(), Some(group));

@@ -1,5 +1,4 @@
-//! What the host did, as far as it says what the device works for: the phases in which kernels are launched, and the wait for
-//! input.
+//! What the host's ranges say about the device's work: the phase in which a kernel was launched, and the wait for input.
 
 use std::collections::HashMap;
 
@@ -52,9 +51,7 @@ impl Ranges {
     pub(super) fn thread(&mut self, event: &Written<'_>) -> u32 {
         let (process, thread) = event.thread();
         let next = self.threads.len() as u32;
-        // Most events are of known threads, for which nothing is copied.
-        let key = (process.to_owned(), thread.to_owned());
-        *self.threads.entry(key).or_insert(next)
+        *self.threads.entry((process.to_owned(), thread.to_owned())).or_insert(next)
     }
 
     /// Returns the phases of launches.

@@ -76,7 +76,7 @@ mod tests {
 
     /// A kernel of stream 7, launched by the call with this correlation.
     fn kernel(correlation: u64, begin: i64, end: i64) -> Work {
-        Work { kind: Kind::Compute, begin, end, stream: 7, correlation, name: 0, carried: None }
+        Work { kind: Kind::Compute, begin, end, stream: 7, correlation, carried: None }
     }
 
     fn steps(

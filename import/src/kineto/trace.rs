@@ -13,15 +13,9 @@ use super::work::{Carried, Kind, Work};
 use crate::pieces::{End, NotATrace, Piece, Pieces, plain};
 use crate::remarks::Remarks;
 
-/// The largest number of kernels, copies and launches that are kept of one trace. Together with the names, they take
-/// about 64 bytes each, so a trace takes at most 1 GiB.
+/// The largest number of kernels, copies and launches that are kept of one trace. They take at most 64
+/// bytes each, so a trace takes at most 1 GiB.
 const MAX_EVENTS: usize = 16_000_000;
-/// The largest number of different kernel names that are kept. Others count as one.
-const MAX_NAMES: usize = 65_536;
-/// The longest kernel name that is kept, in bytes.
-const MAX_NAME_BYTES: usize = 512;
-/// The name of the names beyond [`MAX_NAMES`].
-const OTHER_NAME: &str = "(other kernels)";
 /// The beginning of the name of the range that the profiler writes around a step.
 const STEP: &str = "ProfilerStep#";
 
@@ -54,7 +48,7 @@ pub struct Trace {
     pub rank: Option<u32>,
     /// The number of ranks of the job, if the trace says it.
     pub world_size: Option<u32>,
-    /// The device that most of the work ran on.
+    /// The name of the first device that the trace lists.
     pub device: Option<String>,
     /// The release of NCCL.
     pub nccl: Option<String>,
@@ -68,8 +62,6 @@ pub struct Trace {
     pub input: Vec<Interval>,
     /// The marked steps, in order of time.
     pub steps: Vec<Marked>,
-    /// The names of kernels.
-    pub names: Vec<String>,
     /// What collectives carry.
     pub carried: Vec<Carried>,
     /// The groups of collectives.
@@ -142,7 +134,6 @@ pub fn read(file: impl Read) -> Result<Trace, Unreadable> {
 #[derive(Default)]
 struct Reading {
     trace: Trace,
-    names: HashMap<String, u32>,
     groups: HashMap<Group, u32>,
     ranges: Ranges,
     /// The thread of each launch.
@@ -218,9 +209,8 @@ impl Reading {
         let Some(stream) = args.stream().or_else(|| event.stream()) else { return };
         let kind = Kind::of(&event.name);
         let carried = kind.is_collective().then(|| self.carried(&args));
-        let name = self.name(&event.name);
         let correlation = args.correlation();
-        self.trace.work.push(Work { kind, begin, end, stream, correlation, name, carried });
+        self.trace.work.push(Work { kind, begin, end, stream, correlation, carried });
     }
 
     fn carried(&mut self, args: &Arguments<'_>) -> u32 {
@@ -231,25 +221,8 @@ impl Reading {
                 next
             })
         });
-        self.trace.carried.push(Carried {
-            bytes: args.bytes(),
-            group,
-            seq: args.seq(),
-            function: args.function(),
-        });
+        self.trace.carried.push(Carried { bytes: args.bytes(), group, function: args.function() });
         self.trace.carried.len() as u32 - 1
-    }
-
-    fn name(&mut self, name: &str) -> u32 {
-        if let Some(&number) = self.names.get(name) {
-            return number;
-        }
-        let known = if self.names.len() < MAX_NAMES { name } else { OTHER_NAME };
-        let next = self.trace.names.len() as u32;
-        *self.names.entry(known.to_owned()).or_insert_with(|| {
-            self.trace.names.push(known[..known.floor_char_boundary(MAX_NAME_BYTES)].to_owned());
-            next
-        })
     }
 
     fn launch(&mut self, event: &Written<'_>) {

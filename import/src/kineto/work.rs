@@ -69,8 +69,6 @@ pub struct Carried {
     pub bytes: Option<u64>,
     /// The group, as an index of [`super::Trace::groups`].
     pub group: Option<u32>,
-    /// Its number among the collectives of the group, as PyTorch counts them.
-    pub seq: Option<u64>,
     /// The function that the job called. A kernel alone does not tell an all-to-all from messages.
     pub function: Option<Function>,
 }
@@ -88,8 +86,6 @@ pub struct Work {
     pub stream: i64,
     /// The number that it shares with its launch; 0 if there is none.
     pub correlation: u64,
-    /// Its name, as an index of [`super::Trace::names`].
-    pub name: u32,
     /// What it carries, as an index of [`super::Trace::carried`], if it is a collective.
     pub carried: Option<u32>,
 }

@@ -4,7 +4,9 @@
 //! therefore count from the end of their step.
 
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 
+use fnv::FnvHasher;
 use wire::event::Function;
 use wire::ids::{Comm, Seq, Step};
 
@@ -55,12 +57,10 @@ fn comm(group: &Group, world_size: u32) -> Comm {
     if group.size == Some(world_size) {
         return Comm(0);
     }
-    let ranks = group.ranks.iter().flatten().flat_map(|rank| rank.to_le_bytes());
-    let number = group
-        .name
-        .bytes()
-        .chain(ranks)
-        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let mut hasher = FnvHasher::default();
+    (&group.name, &group.ranks).hash(&mut hasher);
+    let hash = hasher.finish();
+    let number = (hash ^ (hash >> 32)) as u32;
     Comm(number.max(1))
 }
 
@@ -71,7 +71,7 @@ mod tests {
 
     fn work(carried: u32) -> Work {
         let kind = Kind::Collective(Function::AllReduce);
-        Work { kind, begin: 0, end: 1, stream: 7, correlation: 1, name: 0, carried: Some(carried) }
+        Work { kind, begin: 0, end: 1, stream: 7, correlation: 1, carried: Some(carried) }
     }
 
     fn numbered(groups: &[(&str, Option<Vec<u32>>, u32)], collectives: &[u32]) -> Vec<(Comm, Seq)> {

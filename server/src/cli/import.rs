@@ -11,7 +11,7 @@ use wire::batch::Batch;
 use wire::codec;
 use wire::ids::RunId;
 
-use super::run::{distant_report, new_run_id, server_for};
+use super::run::{closing_report, distant_report, new_run_id, server_for};
 use super::{DataArgument, TokenArgument, print, runtime, start_logging};
 use crate::launch;
 
@@ -129,16 +129,11 @@ async fn store(arguments: &ImportArguments, run: &RunId, batches: Vec<Batch>) ->
     };
     let (to, with) = (address.clone(), token.clone());
     tokio::task::spawn_blocking(move || send(&to, with.as_deref(), &batches)).await??;
-    let report = distant_report(&address, run, token).await;
-    match own {
-        Some(server) => {
-            server.stop().await;
-            let data = arguments.data.path();
-            print(&report.replace(&format!("\nStored by the server: {address}/runs/{run}\n"), ""))?;
-            print(&format!("\nStored in {}. Look at it: paceline serve, and /runs/{run}\n", data.display()))
-        }
-        None => print(&report),
-    }
+    let Some(server) = own else { return print(&distant_report(&address, run, token).await) };
+    print(&closing_report(&server.hub, run, false).await)?;
+    server.stop().await;
+    let data = arguments.data.path();
+    print(&format!("\nStored in {}. Look at it: paceline serve, and /runs/{run}\n", data.display()))
 }
 
 fn send(server: &str, token: Option<&str>, batches: &[Batch]) -> anyhow::Result<()> {

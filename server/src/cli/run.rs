@@ -138,7 +138,7 @@ pub(super) fn new_run_id(name: &str) -> anyhow::Result<RunId> {
     Ok(RunId::new(format!("{}-{when}-{unique:04x}", if safe.is_empty() { "run" } else { &safe }))?)
 }
 
-async fn closing_report(hub: &Hub, run: &RunId, attached: bool) -> String {
+pub(super) async fn closing_report(hub: &Hub, run: &RunId, attached: bool) -> String {
     match ended_report(hub, run, usize::MAX).await {
         Some(report) => format!("\n{}", text::report(&report)),
         None if attached => {
