@@ -75,15 +75,19 @@ struct Ended {
     blocked: Blocked,
     /// When some collective ran, in order of time.
     running: Vec<(MonoNanos, MonoNanos)>,
+    /// See [`StepFinder::has_clear_begin`].
+    has_clear_end: bool,
 }
 
 impl Ended {
     /// Returns when collectives ran and nothing shows whether the rank computed, in order of time. Gradients that waited for
-    /// their turn may have been ready at any time, so collectives before the last one may have run beside compute even after
-    /// the time until which the device certainly computed.
+    /// their turn may have been ready at any time, so collectives may have run beside compute even after the time until which
+    /// the device certainly computed. Only the update waits for the last one, if it shows which is the last.
     fn unclear(&self) -> Vec<(MonoNanos, MonoNanos)> {
         let Blocked { unclear, beside, .. } = &self.blocked;
-        let late = beside.iter().filter(|&&(_, to)| to > self.computed_until && to < self.end);
+        let late = beside
+            .iter()
+            .filter(|&&(_, to)| to > self.computed_until && (to < self.end || !self.has_clear_end));
         let late = late.map(|&(from, to)| (from.max(self.computed_until), to));
         united(unclear.iter().copied().chain(late).collect())
     }
@@ -252,7 +256,18 @@ impl Placer {
         }
         let running = united(ran.iter().map(|one| (one.start, one.end)).collect());
         let blocked = self.blocking.ingest(ran);
-        self.ended.push(Ended { step, begin, end, first_launch, computed_until, blocked, running });
+        let has_clear_end =
+            self.anchor.and_then(|anchor| self.finders.get(&anchor)).is_some_and(StepFinder::has_clear_begin);
+        self.ended.push(Ended {
+            step,
+            begin,
+            end,
+            first_launch,
+            computed_until,
+            blocked,
+            running,
+            has_clear_end,
+        });
     }
 
     /// Records the steps whose collectives have ended. All phases up to the ends of these steps must have been added.

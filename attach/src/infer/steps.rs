@@ -1,9 +1,11 @@
 //! Finds training steps, which an unmodified job does not mark, in the order of its collectives.
 //!
-//! A training step issues the same collectives as the step before, so the shortest repeating sequence is a step. Timing
-//! gives its start: between two steps lies a forward pass in which nothing is reduced. The gap that counts is the time
-//! in which no collective runs. The time between launches would mislead a rank that waits in a collective for a slow
-//! one.
+//! A training step issues the same collectives as the step before, so the shortest repeating sequence is a step. All ranks
+//! must choose alike where it begins, or their collectives would be compared across steps. Therefore only what ranks share
+//! counts. Idle times are not shared: a rank that waits for another one is idle for less. The order of collectives is
+//! shared, and shows the begin where some of them reduce gradients and others do not ([`first_by_order`]). Where all reduce, as in
+//! plain data parallelism, the forward pass is the longest time from the end of one to the end of the next: ranks
+//! leave a reduction together ([`first_after_pause`]).
 //!
 //! If optimizer updates are reported, the first collective after an update starts a step. This also works for buckets
 //! that all look alike, and for steps that have other collectives now and then, such as those of logging, a checkpoint or
@@ -16,6 +18,7 @@ use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
 use wire::clock::MonoNanos;
+use wire::event::Source;
 use wire::ids::{Bucket, Step};
 
 use crate::call_log::Function;
@@ -40,8 +43,9 @@ const UPDATES_PATIENCE_NANOS: i64 = 4_000_000_000;
 const USUAL: f64 = 0.6;
 /// The number of steps in a row of another shape after which that shape is the usual one.
 const NEW_SHAPE: u32 = 8;
-/// The factor by which the longest idle time must exceed the second longest to start a step.
-const CLEAR_GAP: f64 = 1.5;
+
+/// The factor by which the longest pause must exceed the second longest to begin a step.
+const CLEAR_PAUSE: f64 = 2.0;
 
 /// The features that identify a collective across steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,6 +62,11 @@ impl Token {
         let is_even = !matches!(function, Function::SendReceive | Function::AllToAll);
         Self { function, bytes: if is_even { bytes } else { 0 } }
     }
+
+    /// Returns whether the collective sums values of all ranks, as collectives of gradients do.
+    fn reduces(self) -> bool {
+        matches!(self.function, Function::Reduce | Function::ReduceScatter | Function::AllReduce)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -67,8 +76,9 @@ struct Seen {
     begins: Option<NonZeroU32>,
     seq: u64,
     launch: MonoNanos,
-    /// How long the communicator was idle before the collective, in nanoseconds.
-    idle: i64,
+    /// The time since the communicator's collectives before it had ended until it ended, in nanoseconds; `None` if its end is not
+    /// known.
+    took: Option<i64>,
 }
 
 /// The step that a collective belongs to, and its index there.
@@ -120,6 +130,8 @@ struct Period {
     phase: u64,
     /// The mean duration of a step at the time the period was found, in nanoseconds.
     step_nanos: i64,
+    /// Whether an update or a pause shows where steps begin, and not only the order of collectives.
+    has_clear_begin: bool,
     /// How steps begin with updates, if they do.
     updates: Option<Updates>,
 }
@@ -151,7 +163,16 @@ impl Period {
     fn by_updates(tokens: Vec<Token>, step_nanos: i64) -> Self {
         let per_step = tokens.iter().filter(|token| token.function == tokens[0].function).count() as u64;
         let updates = Some(Updates::default());
-        Self { tokens, next: 0, step: Step(0), per_step, phase: 0, step_nanos, updates }
+        Self {
+            tokens,
+            next: 0,
+            step: Step(0),
+            per_step,
+            phase: 0,
+            step_nanos,
+            has_clear_begin: true,
+            updates,
+        }
     }
 
     /// Returns the place of a collective.
@@ -221,10 +242,10 @@ impl StepFinder {
     /// period, and the search starts over.
     pub fn place(&mut self, timed: &Timed) -> Placing {
         self.seen += 1;
-        let idle = timed.start - self.ran_until;
+        let took = (timed.source != Source::Derived).then(|| timed.end - self.ran_until);
         self.ran_until = self.ran_until.max(timed.end);
         let Collective { seq, launch, begins, .. } = timed.collective;
-        let seen = Seen { token: Token::new(&timed.collective), begins, seq, launch, idle };
+        let seen = Seen { token: Token::new(&timed.collective), begins, seq, launch, took };
         if let Some(period) = &mut self.period {
             let place = period.place(&seen);
             if place == Placing::Unexpected {
@@ -276,6 +297,12 @@ impl StepFinder {
         Some(Steps { communicator, function, phase, per_step, collectives, by_updates })
     }
 
+    /// Returns whether more than the order of collectives shows where steps begin and end.
+    #[must_use]
+    pub fn has_clear_begin(&self) -> bool {
+        self.period.as_ref().is_some_and(|period| period.has_clear_begin)
+    }
+
     /// Returns the step of the newest collective; `None` until steps are known.
     #[must_use]
     pub fn newest(&self) -> Option<Step> {
@@ -304,7 +331,7 @@ impl StepFinder {
                     self.history.range(self.history.len() - watched / length * length..).copied().collect();
                 return Some(match usual_shape(&repeats[..length]) {
                     Some(shape) => Period::by_updates(shape, step_nanos(&repeats)?),
-                    None => begun_at_the_gap(&repeats, length),
+                    None => from_repeats(&repeats, length),
                 });
             }
             watched *= 2;
@@ -366,12 +393,11 @@ fn smallest_periods<T: PartialEq>(tokens: impl Iterator<Item = T>) -> Vec<usize>
     (1..=tokens.len()).map(|length| length - border[length]).collect()
 }
 
-/// Builds the period of `length` tokens from whole repeats. It starts after the update, or after the longest gap.
-fn begun_at_the_gap(repeats: &[Seen], length: usize) -> Period {
+/// Builds the period of `length` tokens from whole repeats. It starts after the update, after the pause, or where its order says.
+fn from_repeats(repeats: &[Seen], length: usize) -> Period {
     let after_update = first_after_update(&repeats[..length]);
-    let first = after_update
-        .or_else(|| first_after_gap(repeats, length))
-        .unwrap_or_else(|| least_rotation(&repeats[..length]));
+    let shown = after_update.or_else(|| first_after_pause(repeats, length));
+    let first = shown.unwrap_or_else(|| first_by_order(&repeats[..length]));
     let mut tokens: Vec<Token> = repeats[..length].iter().map(|seen| seen.token).collect();
     tokens.rotate_left(first);
     let function = tokens[0].function;
@@ -385,6 +411,7 @@ fn begun_at_the_gap(repeats: &[Seen], length: usize) -> Period {
         phase: begin.seq % per_step,
         step_nanos: (last.launch - begin.launch) / steps_between,
         per_step,
+        has_clear_begin: shown.is_some(),
         updates: after_update.map(|_| Updates::default()),
         tokens,
     }
@@ -397,33 +424,51 @@ fn first_after_update(period: &[Seen]) -> Option<usize> {
     updates.next().is_none().then_some(first)
 }
 
-/// Returns the position of the token after the longest gap, if that gap is clearly the longest.
-fn first_after_gap(repeats: &[Seen], length: usize) -> Option<usize> {
-    // The shortest gap at each position counts: a hiccup only lengthens gaps.
-    let mut gaps: Vec<(f64, usize)> = (0..length)
-        .map(|position| {
-            let idle = (position..repeats.len()).step_by(length).map(|at| repeats[at].idle.max(0) as f64);
-            (idle.fold(f64::MAX, f64::min), position)
-        })
-        .collect();
-    gaps.sort_by(|a, b| b.0.total_cmp(&a.0));
-    match gaps.as_slice() {
+/// Returns the position of the token after the longest pause, if all tokens reduce and that pause is clearly the longest.
+///
+/// A pause is what passes from the end of a collective to the end of the next one, less the time that the bytes of that one
+/// take, at the highest rate of the sequence. Ranks measure it alike, but for some ten or hundred microseconds: they leave a
+/// reduction together, whichever of them came last. The median over repeats counts, because ranks may have watched different ones.
+fn first_after_pause(repeats: &[Seen], length: usize) -> Option<usize> {
+    if !repeats[..length].iter().all(|seen| seen.token.reduces()) {
+        return None;
+    }
+    let of_position = |position: usize| -> Option<f64> {
+        let took = repeats[position..].iter().step_by(length).map(|seen| seen.took);
+        let mut took = took.collect::<Option<Vec<i64>>>()?;
+        took.sort_unstable();
+        Some(took[took.len() / 2] as f64)
+    };
+    let took = (0..length).map(of_position).collect::<Option<Vec<f64>>>()?;
+    let bytes = |at: usize| repeats[at].token.bytes as f64;
+    let per_byte = (0..length).filter(|&at| bytes(at) > 0.0).map(|at| took[at] / bytes(at));
+    let per_byte = per_byte.min_by(f64::total_cmp).unwrap_or(0.0);
+    let mut pauses: Vec<(f64, usize)> =
+        took.iter().enumerate().map(|(at, took)| (took - per_byte * bytes(at), at)).collect();
+    pauses.sort_by(|a, b| b.0.total_cmp(&a.0));
+    match pauses.as_slice() {
         [_] => Some(0),
-        [longest, second, ..] if longest.0 > CLEAR_GAP * second.0 => Some(longest.1),
+        [longest, second, ..] if longest.0 > CLEAR_PAUSE * second.0 => Some(longest.1),
         _ => None,
     }
 }
 
-/// Returns the rotation that sorts first, which is the same on all ranks even without a clear gap.
-fn least_rotation(period: &[Seen]) -> usize {
+/// Returns the position at which a step begins by the order of its collectives alone. That is the same on all ranks.
+///
+/// Of all rotations, the one is chosen in which collectives that reduce nothing come first for the longest, since those of
+/// the forward pass gather or exchange and those of gradients reduce. Function and bytes decide between equal ones: layers and
+/// the first bucket are small.
+fn first_by_order(period: &[Seen]) -> usize {
     let rotation = |first: usize| period[first..].iter().chain(&period[..first]).map(|seen| seen.token);
-    (0..period.len()).min_by(|&a, &b| rotation(a).cmp(rotation(b))).unwrap_or(0)
+    let reduces = |first: usize| rotation(first).map(Token::reduces);
+    let order =
+        |&a: &usize, &b: &usize| reduces(a).cmp(reduces(b)).then_with(|| rotation(a).cmp(rotation(b)));
+    (0..period.len()).min_by(order).unwrap_or(0)
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use wire::event::Source;
 
     use super::*;
     use crate::infer::collective::Ran;
@@ -602,24 +647,70 @@ mod tests {
         assert_eq!(places.iter().filter(|place| place.is_last).count(), 20);
     }
 
-    #[test]
-    fn a_rank_that_waits_for_another_rank_finds_the_same_gap() {
+    /// Returns how a step of these functions and bytes begins, found from its collective at `skip` on.
+    fn begin_of(shape: &[(Function, u64)], skip: usize) -> (Function, u64) {
         let (mut job, mut finder) = (Job::new(), StepFinder::default());
-        // A layer's all-gather follows 30 ms of forward pass and takes 40 ms because a neighbor is late. An all-reduce
-        // follows 10 ms later.
-        let places: Vec<StepPosition> = (0..60)
-            .flat_map(|_| {
-                let mut layer = job.next((Function::AllGather, 10, 30));
-                job.time += 40_000_000;
-                layer.end = MonoNanos(job.time);
-                [layer, job.next((Function::AllReduce, 100, 10))]
-            })
-            .filter_map(|timed| placed(finder.place(&timed)))
-            .collect();
-        assert!(places.len() > 60, "{places:?}");
-        assert!(places.windows(2).all(|pair| pair[0].is_last == (pair[1].bucket == Bucket(0))));
+        let shape: Vec<(Function, u64, i64)> =
+            shape.iter().map(|&(function, bytes)| (function, bytes, 10)).collect();
+        for at in skip..900 {
+            finder.place(&job.next(shape[at % shape.len()]));
+        }
         let first = finder.period.expect("steps are found").tokens[0];
-        assert_eq!(first.function, Function::AllGather, "by launch times it would be the all-reduce");
+        (first.function, first.bytes)
+    }
+
+    #[test]
+    fn the_order_of_a_step_gives_its_begin_to_every_rank() {
+        use Function::{AllGather, AllReduce, AllToAll, Broadcast, ReduceScatter};
+        // Fully sharded: the forward pass gathers, and the backward pass gathers and reduces by turns.
+        let sharded = [
+            (AllGather, 7),
+            (AllGather, 9),
+            (AllGather, 5),
+            (ReduceScatter, 5),
+            (AllGather, 9),
+            (ReduceScatter, 9),
+            (ReduceScatter, 7),
+        ];
+        // Embeddings are exchanged forward and backward, between the buckets.
+        let experts = [(AllToAll, 0), (AllToAll, 0), (AllReduce, 4), (AllToAll, 0), (AllReduce, 9)];
+        let buffers = [(Broadcast, 3), (AllReduce, 4), (AllReduce, 9), (AllReduce, 9)];
+        let layers = [(AllReduce, 2), (AllReduce, 2), (AllReduce, 2), (AllReduce, 90)];
+        for shape in [&sharded[..], &experts, &buffers, &layers] {
+            for skip in 0..shape.len() {
+                assert_eq!(begin_of(shape, skip), shape[0], "from {skip} on: {shape:?}");
+            }
+        }
+    }
+
+    /// Returns the size of the first bucket of each of four ranks' steps. The buckets take 20, 5 and 30 ms, each rank has its gradients
+    /// for each at its own time, `lag` of rank 3 on all of them, and ranks leave a reduction up to 0.2 ms apart.
+    fn first_buckets(lag: i64) -> Vec<u64> {
+        let first = |rank: i64| {
+            let (mut job, mut finder, mut end) = (Job::new(), StepFinder::default(), 0);
+            for at in 0..300_usize {
+                let (bucket, compute, transfer) = [(100, 25, 20), (25, 4, 5), (150, 8, 30)][at % 3];
+                let late = if at % 3 == 0 { lag } else { 0 };
+                let own_late = if rank == 3 { late } else { 0 };
+                let mut one = job.next((Function::AllReduce, bucket, 0));
+                one.start = MonoNanos(end + (compute + own_late) * 1_000_000 - rank * 700_000);
+                one.end = MonoNanos(end + (compute + late + transfer) * 1_000_000 + rank * 50_000);
+                (one.collective.launch, job.time) = (one.start, one.end.0);
+                end += (compute + late + transfer) * 1_000_000;
+                finder.place(&one);
+            }
+            finder.period.expect("steps are found").tokens[0].bytes
+        };
+        (0..4).map(first).collect()
+    }
+
+    #[test]
+    fn a_late_rank_and_those_that_wait_for_it_find_the_same_pause() {
+        for lag in [0, 3, 10, 40] {
+            assert_eq!(first_buckets(lag), [100; 4], "the forward pass lies before this bucket, lag {lag}");
+        }
+        // Where the pause is not clear, the order decides.
+        assert_eq!(first_buckets(-20), [25; 4]);
     }
 
     #[test]
@@ -634,25 +725,7 @@ mod tests {
         assert!(!finder.has_messages());
     }
 
-    #[test]
-    fn without_a_clear_gap_the_sort_order_decides() {
-        let even = DDP.map(|(function, bytes, _)| (function, bytes, 10));
-        let phase = |skip: usize| {
-            let (mut job, mut finder) = (Job::new(), StepFinder::default());
-            let mut last = None;
-            for at in skip..600 {
-                let one = job.next(even[at % 3]);
-                last = placed(finder.place(&one)).map(|place| (one.collective.bytes, place.bucket)).or(last);
-            }
-            last
-        };
-        assert!(phase(0).is_some());
-        assert_eq!(phase(0), phase(1));
-        assert_eq!(phase(0), phase(2));
-    }
-
-    const FUNCTIONS: [Function; 4] =
-        [Function::AllReduce, Function::AllGather, Function::ReduceScatter, Function::Broadcast];
+    const FUNCTIONS: [Function; 3] = [Function::AllReduce, Function::ReduceScatter, Function::Reduce];
 
     fn any_shape() -> impl Strategy<Value = Vec<(Function, u64, i64)>> {
         let one = (0..FUNCTIONS.len(), 1..4_u64, 1..10_i64);
@@ -663,8 +736,8 @@ mod tests {
     proptest! {
         #[test]
         fn steps_of_any_shape_are_found(before in any_shape(), mut shape in any_shape()) {
-            // A unique first collective after a forward pass, which keeps any shorter sequence from repeating.
-            shape.insert(0, (Function::AllReduce, 1_000, 200));
+            // A unique collective, which keeps any shorter sequence from repeating, and sorts first.
+            shape.insert(0, (Function::Broadcast, 0, 200));
             let (mut job, mut finder) = (Job::new(), StepFinder::default());
             job.run(&mut finder, &before, 1);
             job.run(&mut finder, &shape, 30);

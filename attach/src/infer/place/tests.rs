@@ -102,9 +102,9 @@ fn gradients_that_wait_for_their_turn_may_have_come_at_any_time() {
         let (at, seq) = (step * 100_000, 3 * step as u64);
         let took = 5_000 + step * 7_919 % 11 * 200;
         for one in [
-            timed(DATA, seq, 100, [at, at + 20_000, at + 20_000 + took]),
-            timed(DATA, seq + 1, 70, [at, at + 40_000, at + 60_000]),
-            timed(DATA, seq + 2, 50, [at, at + 60_000, at + 90_000]),
+            timed(DATA, seq, 10, [at, at + 20_000, at + 20_000 + took]),
+            timed(DATA, seq + 1, 200, [at, at + 40_000, at + 60_000]),
+            timed(DATA, seq + 2, 300, [at, at + 60_000, at + 90_000]),
         ] {
             placer.ingest(&one, |_| {});
         }
