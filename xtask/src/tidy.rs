@@ -45,6 +45,8 @@ const MAY_IMPORT: [(&str, &[&str]); 24] = [
             "paceline-background",
             "paceline-fuzz",
             "paceline-gpu",
+            // Its tests play recorded traces.
+            "paceline-import",
             "paceline-stacks",
             "paceline-wire",
         ],
