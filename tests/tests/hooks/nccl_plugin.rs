@@ -66,7 +66,9 @@ fn every_version_of_the_interface_provides_steps_and_buckets() -> anyhow::Result
         ensure!(gap(&report, "phases").is_some(), "the lack of phases is not reported: {}", report["gaps"]);
         let throughput = &report["throughput"];
         ensure!(throughput["missing"] == "the job does not count its samples", "{throughput}");
-        ensure!(sizes == [4 << 16, 4 << 18, 4 << 14], "interface {interface}: {sizes:?}");
+        // The forward pass lies before the first bucket. Where only enqueueing is reported, the order decides.
+        let begin = if interface < 3 { [4 << 14, 4 << 16, 4 << 18] } else { [4 << 16, 4 << 18, 4 << 14] };
+        ensure!(sizes == begin, "interface {interface}: {sizes:?}");
     }
     Ok(())
 }
