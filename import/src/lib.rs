@@ -14,4 +14,20 @@ pub mod pieces;
 pub mod records;
 mod remarks;
 
+use std::io::Read;
+
+pub use job::Source;
+pub use kineto::Unreadable;
 pub use remarks::Remarks;
+
+/// Reads a file, which may be compressed. What it holds decides its format, not its name.
+///
+/// # Errors
+/// Returns an error if nothing of the file can be read, or if it holds no work of a device.
+pub fn read(file: &str, bytes: impl Read) -> Result<Source, Unreadable> {
+    let trace = kineto::read(bytes)?;
+    if trace.work.is_empty() {
+        return Err(Unreadable::NoWork);
+    }
+    Ok(Source { file: file.to_owned(), trace })
+}

@@ -88,6 +88,9 @@ pub enum Unreadable {
     /// It has no events.
     #[error("it has no list of events (traceEvents), so it is not a trace of PyTorch's profiler")]
     NoEvents,
+    /// It has events, but nothing that a device ran.
+    #[error("no kernel of a device is recorded in it")]
+    NoWork,
     /// It has too many events.
     #[error("it has more than {MAX_EVENTS} kernels and launches: trace fewer steps")]
     TooManyEvents,

@@ -54,14 +54,10 @@ pub(super) fn run(arguments: &ImportArguments) -> anyhow::Result<()> {
 /// Reads the files and joins them. Files that cannot be read are listed, and the others are imported.
 fn read(run: &RunId, name: &str, paths: &[PathBuf]) -> anyhow::Result<Job> {
     let (mut sources, mut skipped): (Vec<Source>, Vec<String>) = (Vec::new(), Vec::new());
-    for (path, trace) in files::read(paths) {
-        let file = files::file_name(&path);
-        match trace {
-            Ok(trace) if trace.work.is_empty() => {
-                skipped.push(format!("{file}: no kernel of a device is recorded in it"));
-            }
-            Ok(trace) => sources.push(Source { file, trace }),
-            Err(error) => skipped.push(format!("{file}: {error}")),
+    for (path, source) in files::read(paths) {
+        match source {
+            Ok(source) => sources.push(source),
+            Err(error) => skipped.push(format!("{}: {error}", files::file_name(&path))),
         }
     }
     for reason in &skipped {

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, ensure};
-use import::kineto::{self, Trace, Unreadable};
+use import::{Source, Unreadable};
 use indicatif::ProgressBar;
 
 use crate::cli::progress;
@@ -69,8 +69,8 @@ pub(super) fn name(paths: &[PathBuf]) -> String {
     }
 }
 
-/// Reads traces, several at a time.
-pub(super) fn read(paths: &[PathBuf]) -> Vec<(PathBuf, Result<Trace, Unreadable>)> {
+/// Reads the files, several at a time.
+pub(super) fn read(paths: &[PathBuf]) -> Vec<(PathBuf, Result<Source, Unreadable>)> {
     let sizes = paths.iter().map(|path| path.metadata().map_or(0, |metadata| metadata.len()));
     let bar = progress::bar("reading", sizes.sum());
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(paths.len());
@@ -79,10 +79,10 @@ pub(super) fn read(paths: &[PathBuf]) -> Vec<(PathBuf, Result<Trace, Unreadable>
         for _ in 0..threads {
             scope.spawn(|| {
                 while let Some(path) = paths.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let trace = read_one(path, &bar);
+                    let source = read_one(path, &bar);
                     read.lock()
                         .unwrap_or_else(std::sync::PoisonError::into_inner)
-                        .push((path.clone(), trace));
+                        .push((path.clone(), source));
                 }
             });
         }
@@ -93,8 +93,8 @@ pub(super) fn read(paths: &[PathBuf]) -> Vec<(PathBuf, Result<Trace, Unreadable>
     read
 }
 
-fn read_one(path: &Path, bar: &ProgressBar) -> Result<Trace, Unreadable> {
-    kineto::read(Counted { file: File::open(path)?, bar })
+fn read_one(path: &Path, bar: &ProgressBar) -> Result<Source, Unreadable> {
+    import::read(&file_name(path), Counted { file: File::open(path)?, bar })
 }
 
 /// A file whose bytes count as progress.
