@@ -30,6 +30,7 @@ const MAX_WAITING: usize = 16_384;
 /// The largest number of communicators distinguished. A job with tensor, pipeline and expert parallelism has fewer than
 /// ten per rank.
 const MAX_COMMUNICATORS: usize = 256;
+
 /// Assigns collectives to steps.
 #[derive(Debug, Default)]
 pub struct Placer {
@@ -334,6 +335,9 @@ impl Placer {
         begin: MonoNanos,
         end: MonoNanos,
     ) {
+        if phase == Phase::Input {
+            self.finders.values_mut().for_each(|finder| finder.ingest_input(end));
+        }
         self.phases.ingest(Timing { phase, enqueued, begin, end });
     }
 

@@ -2,7 +2,8 @@
 //!
 //! A training step issues the same collectives as the step before, so the shortest repeating sequence is a step. All ranks
 //! must choose alike where it begins, or their collectives would be compared across steps. Therefore only what ranks share
-//! counts. Idle times are not shared: a rank that waits for another one is idle for less. The order of collectives is
+//! counts. Idle times are not shared: a rank that waits for another one is idle for less. The order of what the host does is
+//! shared: a step begins after it has read its input ([`first_after_input`]). The order of collectives is
 //! shared, and shows the begin where some of them reduce gradients and others do not ([`first_by_order`]). Where all reduce, as in
 //! plain data parallelism, the forward pass is the longest time from the end of one to the end of the next: ranks
 //! leave a reduction together ([`first_after_pause`]).
@@ -96,6 +97,8 @@ pub struct StepPosition {
 #[derive(Debug)]
 pub struct StepFinder {
     history: VecDeque<Seen>,
+    /// When the host had read the newest batches of input.
+    inputs: VecDeque<MonoNanos>,
     period: Option<Period>,
     patience_nanos: i64,
     seen: usize,
@@ -107,6 +110,7 @@ impl Default for StepFinder {
     fn default() -> Self {
         Self {
             history: VecDeque::new(),
+            inputs: VecDeque::new(),
             period: None,
             patience_nanos: FIRST_PATIENCE_NANOS,
             seen: 0,
@@ -130,7 +134,7 @@ struct Period {
     phase: u64,
     /// The mean duration of a step at the time the period was found, in nanoseconds.
     step_nanos: i64,
-    /// Whether an update or a pause shows where steps begin, and not only the order of collectives.
+    /// Whether an update, input or a pause shows where steps begin, and not only the order of collectives.
     has_clear_begin: bool,
     /// How steps begin with updates, if they do.
     updates: Option<Updates>,
@@ -238,6 +242,17 @@ impl Period {
 }
 
 impl StepFinder {
+    /// Adds the time at which the host had read a batch of input.
+    pub fn ingest_input(&mut self, end: MonoNanos) {
+        if self.period.is_some() {
+            return;
+        }
+        if self.inputs.len() == HISTORY {
+            self.inputs.pop_front();
+        }
+        self.inputs.push_back(end);
+    }
+
     /// Adds the next collective and returns its place once steps are known. An unexpected collective discards the
     /// period, and the search starts over.
     pub fn place(&mut self, timed: &Timed) -> Placing {
@@ -263,6 +278,7 @@ impl StepFinder {
             self.period = self.find();
             if self.period.is_some() {
                 self.history.clear();
+                self.inputs.clear();
             }
         }
         Placing::Nowhere
@@ -331,7 +347,7 @@ impl StepFinder {
                     self.history.range(self.history.len() - watched / length * length..).copied().collect();
                 return Some(match usual_shape(&repeats[..length]) {
                     Some(shape) => Period::by_updates(shape, step_nanos(&repeats)?),
-                    None => from_repeats(&repeats, length),
+                    None => from_repeats(&repeats, length, &self.inputs),
                 });
             }
             watched *= 2;
@@ -393,10 +409,13 @@ fn smallest_periods<T: PartialEq>(tokens: impl Iterator<Item = T>) -> Vec<usize>
     (1..=tokens.len()).map(|length| length - border[length]).collect()
 }
 
-/// Builds the period of `length` tokens from whole repeats. It starts after the update, after the pause, or where its order says.
-fn from_repeats(repeats: &[Seen], length: usize) -> Period {
+/// Builds the period of `length` tokens from whole repeats. It starts after the update, after the input, after the pause, or where
+/// its order says.
+fn from_repeats(repeats: &[Seen], length: usize, inputs: &VecDeque<MonoNanos>) -> Period {
     let after_update = first_after_update(&repeats[..length]);
-    let shown = after_update.or_else(|| first_after_pause(repeats, length));
+    let shown = after_update
+        .or_else(|| first_after_input(repeats, length, inputs))
+        .or_else(|| first_after_pause(repeats, length));
     let first = shown.unwrap_or_else(|| first_by_order(&repeats[..length]));
     let mut tokens: Vec<Token> = repeats[..length].iter().map(|seen| seen.token).collect();
     tokens.rotate_left(first);
@@ -422,6 +441,22 @@ fn first_after_update(period: &[Seen]) -> Option<usize> {
     let mut updates = period.iter().enumerate().filter(|(_, seen)| seen.begins.is_some());
     let (first, _) = updates.next()?;
     updates.next().is_none().then_some(first)
+}
+
+/// Returns the position of the token before which the host reads input in most repeats; `None` if it reads none, or at several
+/// positions.
+fn first_after_input(repeats: &[Seen], length: usize, inputs: &VecDeque<MonoNanos>) -> Option<usize> {
+    let reads = |&at: &usize| {
+        let read = inputs.partition_point(|&end| end <= repeats[at].launch);
+        read.checked_sub(1).is_some_and(|newest| inputs[newest] > repeats[at - 1].launch)
+    };
+    // Nothing is known of the time before the first collective.
+    let times = |position: usize| {
+        (position..repeats.len()).step_by(length).filter(|&at| at > 0).filter(reads).count()
+    };
+    let mut positions = (0..length).filter(|&position| 2 * length * times(position) > repeats.len());
+    let position = positions.next()?;
+    positions.next().is_none().then_some(position)
 }
 
 /// Returns the position of the token after the longest pause, if all tokens reduce and that pause is clearly the longest.

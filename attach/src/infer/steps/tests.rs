@@ -73,6 +73,24 @@ fn identical_buckets_are_distinguished_by_updates() {
     }
 }
 
+/// Tests four identical buckets after input that is read before the second one.
+#[test]
+fn a_step_begins_after_its_input() {
+    let (mut job, mut finder, mut places) = (Job::new(), StepFinder::default(), Vec::new());
+    for collective in 0..400 {
+        let bytes = [100, 300, 50, 200][collective % 4];
+        let next = job.next((Function::AllReduce, bytes, 10));
+        if collective % 4 == 1 {
+            finder.ingest_input(next.collective.launch + -4_000_000);
+        }
+        places.extend(placed(finder.place(&next)).map(|place| (collective as u64, place)));
+    }
+    assert!(finder.has_clear_begin() && places.len() > 200, "{places:?}");
+    for (collective, place) in places {
+        assert_eq!(place.bucket.0, ((collective + 3) % 4) as u32, "collective {collective}");
+    }
+}
+
 /// Collectives of a step after the update with this number, and how they are placed.
 fn step(job: &mut Job, finder: &mut StepFinder, number: u64, shape: &Shape) -> Vec<Placing> {
     let first = shape.iter().enumerate();
