@@ -128,7 +128,7 @@ fn own_losses(cause: Cause) -> &'static [Loss] {
     match cause {
         Cause::Input | Cause::H2d => &[Loss::Input],
         Cause::Network | Cause::CollectiveConfiguration => &[Loss::ExposedTransfer],
-        Cause::Host | Cause::Unknown => &[Loss::Pause, Loss::Other],
+        Cause::Host | Cause::Unknown => &[Loss::Pause, Loss::Idle, Loss::Other],
         Cause::Compute | Cause::MoreWork | Cause::ClockThrottle | Cause::Processor => &[],
     }
 }
@@ -138,7 +138,9 @@ fn best(what_if: &WhatIf, loss: Loss, nanos: f64) -> Option<Saving> {
     let among = match loss {
         Loss::Imbalance => &what_if.phases,
         Loss::ExposedTransfer => &what_if.buckets,
-        Loss::ComputeDrift | Loss::ExposedWait | Loss::Input | Loss::Pause | Loss::Other => return None,
+        Loss::ComputeDrift | Loss::ExposedWait | Loss::Input | Loss::Pause | Loss::Idle | Loss::Other => {
+            return None;
+        }
     };
     let worth = among.iter().filter(|saving| (f64::MIN_POSITIVE..=nanos).contains(&saving.nanos_per_step));
     worth.max_by(|a, b| a.nanos_per_step.total_cmp(&b.nanos_per_step)).copied()

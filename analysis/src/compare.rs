@@ -100,7 +100,7 @@ fn ledger(a: &Report, b: &Report) -> Vec<Compared> {
         }
         row
     };
-    Part::ALL.into_iter().map(part).collect()
+    Part::of_run(a.has_idle() || b.has_idle()).map(part).collect()
 }
 
 fn compared(

@@ -84,6 +84,8 @@ pub(crate) enum Segment {
     Transfer,
     /// One kind of pause.
     Pause(SpanKind),
+    /// The device ran nothing, and nothing recorded says why.
+    Idle,
     /// The time in no phase.
     Other,
 }

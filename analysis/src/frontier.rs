@@ -15,6 +15,7 @@ pub const ORDER: [Part; Part::COUNT] = [
     Part::Input,
     Part::H2d,
     Part::Pause,
+    Part::Idle,
     Part::Other,
     Part::Forward,
     Part::Backward,
@@ -80,8 +81,8 @@ mod tests {
     fn late_input_is_attributed_to_its_part_and_increments_sum_to_the_longest_step() {
         let step = StepAnalysis {
             step: Step(0),
-            //              input h2d fwd bwd wait xfer opt pause other
-            ranks: vec![rank([10, 0, 20, 40, 30, 5, 8, 0, 0]), rank([40, 0, 20, 40, 0, 5, 8, 0, 0])],
+            //              input h2d fwd bwd wait xfer opt pause idle other
+            ranks: vec![rank([10, 0, 20, 40, 30, 5, 8, 0, 0, 0]), rank([40, 0, 20, 40, 0, 5, 8, 0, 0, 0])],
             collectives: Vec::new(),
             window: None,
             local_nanos: 113,

@@ -24,6 +24,8 @@ pub struct StepCosts {
     pub input: f64,
     /// Pauses.
     pub pause: f64,
+    /// The time in which the device ran nothing.
+    pub idle: f64,
     /// The time in no phase.
     pub other: f64,
 }
@@ -55,6 +57,7 @@ impl StepCosts {
             transfer: mean(&[Part::ExposedTransfer]),
             input: mean(&[Part::Input, Part::H2d]),
             pause: mean(&[Part::Pause]),
+            idle: mean(&[Part::Idle]),
             other: mean(&[Part::Other]),
         })
     }
@@ -67,7 +70,16 @@ impl StepCosts {
     }
 
     fn losses(&self) -> [f64; Loss::ALL.len()] {
-        [self.compute, self.imbalance, self.wait, self.transfer, self.input, self.pause, self.other]
+        [
+            self.compute,
+            self.imbalance,
+            self.wait,
+            self.transfer,
+            self.input,
+            self.pause,
+            self.idle,
+            self.other,
+        ]
     }
 }
 
@@ -99,7 +111,11 @@ fn ledger(kind: EfficiencyKind, efficiency: f64, shares: [f64; Loss::ALL.len()])
     LossLedger {
         kind,
         efficiency,
-        losses: Loss::ALL.into_iter().zip(shares).collect(),
+        losses: Loss::ALL
+            .into_iter()
+            .zip(shares)
+            .filter(|(loss, share)| *loss != Loss::Idle || *share != 0.0)
+            .collect(),
         residual: 1.0 - efficiency - shares.iter().sum::<f64>(),
     }
 }

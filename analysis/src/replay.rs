@@ -134,10 +134,12 @@ pub(crate) fn phase_of(kind: SpanKind) -> Option<Phase> {
         SpanKind::Backward => Some(Phase::Backward),
         SpanKind::Optimizer => Some(Phase::Optimizer),
         SpanKind::Blocked | SpanKind::Unclear => None,
-        // What lies within another phase counts as that phase, and what lies between phases as the rest.
-        SpanKind::Checkpoint | SpanKind::Evaluation | SpanKind::GarbageCollection | SpanKind::Compilation => {
-            None
-        }
+        // What lies within another phase counts as that phase, and what lies between phases as the rest. Idle lies between.
+        SpanKind::Checkpoint
+        | SpanKind::Evaluation
+        | SpanKind::GarbageCollection
+        | SpanKind::Compilation
+        | SpanKind::Idle => None,
     }
 }
 

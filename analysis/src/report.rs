@@ -360,7 +360,7 @@ fn ledger(steps: &[&StepAnalysis], ranks: u32) -> Vec<RankLedger> {
         (0..ranks).map(|rank| RankLedger { rank: Rank(rank), ..RankLedger::default() }).collect();
     for (rank, analysis) in ranks_of(steps) {
         let Some(sum) = ledger.get_mut(rank) else { continue };
-        let [input, h2d, forward, backward, wait, transfer, optimizer, pause, other] = analysis.parts;
+        let [input, h2d, forward, backward, wait, transfer, optimizer, pause, idle, other] = analysis.parts;
         sum.input_nanos += input;
         sum.h2d_nanos += h2d;
         sum.forward_nanos += forward;
@@ -370,6 +370,9 @@ fn ledger(steps: &[&StepAnalysis], ranks: u32) -> Vec<RankLedger> {
         sum.optimizer_nanos += optimizer;
         sum.pause_nanos += pause;
         sum.pauses_nanos.iter_mut().zip(analysis.pauses).for_each(|(sum, nanos)| *sum += nanos);
+        if idle > 0 {
+            *sum.idle_nanos.get_or_insert_default() += idle;
+        }
         sum.other_nanos += other;
         sum.step_nanos += analysis.step_nanos;
         if analysis.processor_nanos.iter().any(|&nanos| nanos > 0) {

@@ -238,6 +238,7 @@ impl RankSets {
         parts[Part::Pause as usize] = pauses.iter().sum();
         parts[Part::Input as usize] = claimed(&kind(SpanKind::Input));
         parts[Part::H2d as usize] = claimed(&kind(SpanKind::H2d));
+        parts[Part::Idle as usize] = claimed(&kind(SpanKind::Idle));
         parts[Part::Other as usize] = left.total();
         (parts, pauses)
     }

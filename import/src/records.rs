@@ -5,7 +5,8 @@
 //! - Compute is one span for each stretch in which some kernel of a phase ran that is not a collective. The phase is that of the
 //!   launch: kernels that the autograd engine launches are backward, those within a parameter update are optimizer, and all
 //!   others are forward. Without operators in the trace, all compute is called backward.
-//! - Input is the host's wait for its data loader, where the device does nothing.
+//! - Input is the host's wait for its data loader, where the device does nothing. All other time in which it does nothing is idle:
+//!   the trace does not say why.
 //! - The rank is blocked while a collective runs and nothing is computed, unless that is as short as the gaps between
 //!   kernels are.
 
@@ -165,6 +166,8 @@ impl OneStep<'_> {
         let blocked = communication.subtract(&compute);
         let blocked = blocked.as_slice().iter().filter(|(begin, end)| end - begin > GAP_NANOS);
         let copies = self.ran(|work| work.kind == Kind::CopyToDevice);
+        let ran = self.ran(|work| work.kind != Kind::Wait);
+        let idle = Intervals::union([(self.step.begin, self.step.end)]).subtract(&ran);
         let mut add = |kind: SpanKind, (begin, end): Interval| {
             let (begin, end) = (self.time(begin), self.time(end));
             events.push(Event::Span(Span { step: self.number, kind, begin, end, cpu_nanos: 0 }));
@@ -177,6 +180,9 @@ impl OneStep<'_> {
         input.as_slice().iter().for_each(|&waited| add(SpanKind::Input, waited));
         copies.as_slice().iter().for_each(|&ran| add(SpanKind::H2d, ran));
         blocked.for_each(|&ran| add(SpanKind::Blocked, ran));
+        // Input claims its part of idle time before.
+        let idle = merged(idle, MAX_SPANS / PHASES.len());
+        idle.as_slice().iter().for_each(|&nothing| add(SpanKind::Idle, nothing));
     }
 }
 

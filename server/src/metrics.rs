@@ -414,7 +414,7 @@ impl Metrics {
         let is_overlap_known = step.is_overlap_known();
         for (rank, analysis) in step.present() {
             let rank = rank.to_string();
-            for part in Part::ALL {
+            for part in Part::of_run(analysis.part(Part::Idle) > 0) {
                 let phase = part.name().replace(' ', "_");
                 let labels = [id, &rank, &phase];
                 self.phase_seconds.with_label_values(&labels).inc_by(scaled(analysis.part(part)));

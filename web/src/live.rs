@@ -82,6 +82,12 @@ thread_local! {
 }
 
 impl Live {
+    /// Returns whether the run's records show when a device ran nothing.
+    pub fn has_idle(&self) -> Memo<bool> {
+        let run = self.run;
+        Memo::new(move |_| run.with(|run| run.as_ref().is_some_and(|run| run.report.has_idle())))
+    }
+
     /// Creates the data without a connection. Call once.
     pub fn start() -> Self {
         let (newest, selected) = (RwSignal::new(None), RwSignal::new(None));

@@ -20,6 +20,7 @@
 //! | 14 | RDMA traffic in [`Note::Host`] |
 //! | 15 | [`Instrumentation::Trace`], which an import sends |
 //! | 16 | [`SpanKind::Unclear`]. A batch without it is written as before |
+//! | 17 | [`SpanKind::Idle`], which an import sends |
 
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +36,7 @@ use crate::stacks::Stacks;
 use crate::workload::Workload;
 
 /// The newest version that this crate writes and reads.
-pub const WIRE_VERSION: u16 = 16;
+pub const WIRE_VERSION: u16 = 17;
 
 /// The largest number of records in one batch. A drain interval of 100 ms yields far fewer (40 buckets * 3 steps/s *
 /// 0.1 s = 12). A long server outage is sent as many batches.
@@ -119,6 +120,7 @@ impl Batch {
             Note::Resumed { .. } => 13,
         };
         let of_event = |event: &Event| match event {
+            Event::Span(span) if span.kind == SpanKind::Idle => 17,
             Event::Span(span) if span.kind == SpanKind::Unclear => 16,
             Event::Span(span) if SpanKind::PAUSES.contains(&span.kind) => 8,
             _ => 1,

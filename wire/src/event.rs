@@ -173,6 +173,8 @@ pub enum SpanKind {
     /// A collective ran, and nothing shows whether the rank computed meanwhile. Overlaps the other kinds, which say what is
     /// assumed.
     Unclear = 10,
+    /// The device ran nothing, and nothing recorded says why.
+    Idle = 11,
 }
 
 impl SpanKind {
@@ -186,7 +188,7 @@ impl SpanKind {
     pub const PHASES: [Self; 5] = [Self::Input, Self::H2d, Self::Forward, Self::Backward, Self::Optimizer];
 
     /// All kinds, in the order of their codes.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Input,
         Self::H2d,
         Self::Forward,
@@ -198,6 +200,7 @@ impl SpanKind {
         Self::GarbageCollection,
         Self::Compilation,
         Self::Unclear,
+        Self::Idle,
     ];
 
     /// Returns the usual name.
@@ -215,6 +218,7 @@ impl SpanKind {
             Self::GarbageCollection => "garbage collection",
             Self::Compilation => "compilation",
             Self::Unclear => "unclear",
+            Self::Idle => "device idle",
         }
     }
 }

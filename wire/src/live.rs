@@ -55,15 +55,17 @@ pub enum Part {
     Optimizer = 6,
     /// A pause of training: a checkpoint, an evaluation, a garbage collection, or a compilation.
     Pause = 7,
+    /// The device ran nothing, and nothing recorded says why. Only imported traces show it.
+    Idle = 8,
     /// Time that no other part claims.
-    Other = 8,
+    Other = 9,
 }
 
 impl Part {
     /// The number of parts.
     pub const COUNT: usize = Self::ALL.len();
     /// All parts, in the order in which they are stacked.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Input,
         Self::H2d,
         Self::Forward,
@@ -72,6 +74,7 @@ impl Part {
         Self::ExposedTransfer,
         Self::Optimizer,
         Self::Pause,
+        Self::Idle,
         Self::Other,
     ];
 
@@ -87,8 +90,14 @@ impl Part {
             Self::ExposedTransfer => "exposed transfer",
             Self::Optimizer => "optimizer",
             Self::Pause => "pause",
+            Self::Idle => "device idle",
             Self::Other => "other",
         }
+    }
+
+    /// Returns the parts of a run's steps, in the order in which they are stacked. Few runs have [`Part::Idle`].
+    pub fn of_run(has_idle: bool) -> impl DoubleEndedIterator<Item = Self> + Clone {
+        Self::ALL.into_iter().filter(move |part| has_idle || *part != Self::Idle)
     }
 }
 

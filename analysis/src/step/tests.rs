@@ -77,7 +77,7 @@ fn two_ranks() -> (StepRecords, Vec<Option<ClockFit>>) {
 
 #[test]
 fn pauses_take_precedence_over_compute_and_input_but_not_over_collectives() {
-    use SpanKind::{Backward, Checkpoint, Evaluation, Forward, GarbageCollection, Input};
+    use SpanKind::{Backward, Checkpoint, Evaluation, Forward, GarbageCollection, Idle, Input};
     let spans = vec![
         // An evaluation with its own input.
         span(Evaluation, 0, 20),
@@ -86,16 +86,19 @@ fn pauses_take_precedence_over_compute_and_input_but_not_over_collectives() {
         span(Forward, 25, 50),
         span(GarbageCollection, 30, 34),
         span(Backward, 50, 80),
-        span(Checkpoint, 85, 100),
+        span(Checkpoint, 85, 98),
+        span(Idle, 0, 3),
+        span(Idle, 97, 100),
     ];
     let records =
         StepRecords { step: Step(5), ranks: vec![rank(100, spans, vec![bucket(0, 70, 90)])], absent: 0 };
     let step = analyse(&records, &[exact(0, 0)]);
     let own = step.ranks[0].as_ref().unwrap();
     assert_eq!(own.parts[Part::ExposedTransfer as usize], 10);
-    assert_eq!(own.pauses, [10, 20, 4, 0]);
-    //                          input h2d fwd bwd wait xfer opt pause other
-    assert_eq!(own.parts, [5, 0, 21, 30, 0, 10, 0, 34, 0]);
+    assert_eq!(own.pauses, [8, 20, 4, 0]);
+    //                          input h2d fwd bwd wait xfer opt pause idle other
+    // Idle time is what no other part claims.
+    assert_eq!(own.parts, [5, 0, 21, 30, 0, 10, 0, 32, 2, 0]);
     assert_eq!(own.compute_nanos, 51);
 }
 
@@ -104,11 +107,11 @@ fn a_hand_computed_step_is_analyzed_exactly() {
     let (records, fits) = two_ranks();
     let step = analyse(&records, &fits);
     let fast = step.ranks[0].as_ref().unwrap();
-    //                     input h2d fwd bwd wait xfer opt pause other
-    assert_eq!(fast.parts, [10, 0, 20, 40, 10, 20, 8, 0, 2]);
+    //                     input h2d fwd bwd wait xfer opt pause idle other
+    assert_eq!(fast.parts, [10, 0, 20, 40, 10, 20, 8, 0, 0, 2]);
     assert_eq!((fast.comm_nanos, fast.hidden_nanos, fast.tail_nanos), (40, 10, Some(30)));
     let slow = step.ranks[1].as_ref().unwrap();
-    assert_eq!(slow.parts, [30, 0, 20, 40, 0, 10, 8, 0, 2]);
+    assert_eq!(slow.parts, [30, 0, 20, 40, 0, 10, 8, 0, 0, 2]);
     assert_eq!((fast.lateness_nanos, slow.lateness_nanos), (Some(-10.0), Some(10.0)));
     assert_eq!((fast.caused_wait_nanos, slow.caused_wait_nanos), (0, 20));
     let collective = &step.collectives[0];

@@ -41,8 +41,7 @@ impl Case<'_> {
 
     pub(super) fn evidence(&self) -> Vec<Evidence> {
         let mut evidence = vec![Evidence::WouldShorten { shortened: self.last_in, steps: self.bad.len() }];
-        let step = stats::mean(self.bad.iter().map(|step| step.step_nanos() as f64)).unwrap_or(0.0);
-        let longer = self.excess.segments().into_iter().filter(|(nanos, _)| *nanos > WORTH_A_LINE * step);
+        let longer = self.excess.segments().into_iter().filter(|(nanos, _)| self.is_worth_a_line(*nanos));
         evidence.extend(longer.map(|(nanos, segment)| Evidence::Longer { segment, nanos }));
         evidence.extend(self.of_the_cause());
         if let [rank] = self.ranks {
@@ -54,10 +53,15 @@ impl Case<'_> {
         evidence
     }
 
+    fn is_worth_a_line(&self, nanos: f64) -> bool {
+        let step = stats::mean(self.bad.iter().map(|step| step.step_nanos() as f64)).unwrap_or(0.0);
+        nanos > WORTH_A_LINE * step
+    }
+
     fn of_the_cause(&self) -> Option<Evidence> {
         let excess = &self.excess;
         match (excess.cause(), excess.compute_cpu, excess.compute_variation) {
-            (Cause::Host, Some(nanos), _) if excess.compute > excess.other => {
+            (Cause::Host, Some(nanos), _) if excess.compute > excess.idle + excess.other => {
                 Some(Evidence::ProcessorTime { nanos })
             }
             (Cause::MoreWork, _, Some(variation)) if excess.work_varies() => {
@@ -102,6 +106,7 @@ impl Case<'_> {
     pub(super) fn counter_evidence(&self) -> Vec<Doubt> {
         let not_last = self.bad.len() - self.last_in;
         let doubts = [
+            self.is_worth_a_line(self.excess.idle).then_some(Doubt::IdleForUnknownReason),
             self.shared_cores().map(|off| Doubt::SharedCores { off }),
             (not_last > 0).then_some(Doubt::OthersAsLate { steps: not_last }),
             (!self.excess.is_clear()).then_some(Doubt::NothingStandsOut),

@@ -32,6 +32,7 @@ pub(super) struct Excess {
     pub(super) transfer: f64,
     /// The excess of each kind of pause, in the order of [`SpanKind::PAUSES`].
     pub(super) pauses: [f64; SpanKind::PAUSES.len()],
+    pub(super) idle: f64,
     pub(super) other: f64,
     /// The excess of processor time in compute phases; `None` if it was not measured.
     pub(super) compute_cpu: Option<f64>,
@@ -133,7 +134,7 @@ fn changes(pairs: &[(f64, f64)]) -> Option<f64> {
 }
 
 /// The number of parts of a step that a fault may lie in.
-pub(super) const PARTS: usize = 6;
+pub(super) const PARTS: usize = 7;
 
 /// Returns the mean of the suspects less the mean of the other ranks, averaged over `steps`, in nanoseconds.
 fn mean_excess(
@@ -150,7 +151,7 @@ fn mean_excess(
     }))
 }
 
-/// Returns [`mean_excess`] of input, host-to-device copies, compute, exposed transfer, pauses and the rest.
+/// Returns [`mean_excess`] of input, host-to-device copies, compute, exposed transfer, pauses, idle time and the rest.
 pub(super) fn of_parts(steps: &[&StepAnalysis], ranks: &[usize]) -> Option<[f64; PARTS]> {
     let part = |part: Part| mean_excess(steps, ranks, |rank| Some(rank.part(part) as f64));
     let compute = part(Part::Forward)? + part(Part::Backward)? + part(Part::Optimizer)?;
@@ -160,13 +161,14 @@ pub(super) fn of_parts(steps: &[&StepAnalysis], ranks: &[usize]) -> Option<[f64;
         compute,
         part(Part::ExposedTransfer)?,
         part(Part::Pause)?,
+        part(Part::Idle)?,
         part(Part::Other)?,
     ])
 }
 
 impl Excess {
     pub(super) fn new(steps: &[&StepAnalysis], ranks: &[usize]) -> Option<Self> {
-        let [input, h2d, compute, transfer, _, other] = of_parts(steps, ranks)?;
+        let [input, h2d, compute, transfer, _, idle, other] = of_parts(steps, ranks)?;
         let pause = |at: usize| mean_excess(steps, ranks, |rank| Some(rank.pauses[at] as f64)).unwrap_or(0.0);
         let others = (0..steps[0].ranks.len()).filter(|rank| !ranks.contains(rank));
         let others: Vec<Variation> = others.filter_map(|rank| Variation::of_rank(steps, rank)).collect();
@@ -176,6 +178,7 @@ impl Excess {
             compute,
             transfer,
             pauses: std::array::from_fn(pause),
+            idle,
             other,
             compute_cpu: mean_excess(steps, ranks, |rank| {
                 rank.compute_processor_nanos().map(|nanos| nanos as f64)
@@ -194,6 +197,8 @@ impl Excess {
             (self.compute, self.compute_cause()),
             (self.transfer, Cause::Network),
             (self.pauses.iter().sum(), Cause::Host),
+            // A device has nothing to do because its host is late, or waits itself: a doubt says so.
+            (self.idle, Cause::Host),
             (self.other, Cause::Host),
         ];
         ranked.sort_by(|a, b| b.0.total_cmp(&a.0));
@@ -230,7 +235,7 @@ impl Excess {
     }
 
     /// Returns the excess in each segment, in the order of a step.
-    pub(super) fn segments(&self) -> [(f64, Segment); 9] {
+    pub(super) fn segments(&self) -> [(f64, Segment); 10] {
         let [checkpoint, evaluation, collection, compilation] =
             std::array::from_fn(|at| (self.pauses[at], Segment::Pause(SpanKind::PAUSES[at])));
         [
@@ -242,6 +247,7 @@ impl Excess {
             evaluation,
             collection,
             compilation,
+            (self.idle, Segment::Idle),
             (self.other, Segment::Other),
         ]
     }

@@ -8,10 +8,10 @@
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
-use wire::views::{Cause, Confidence, Missing, VerdictState};
+use wire::views::{Confidence, Missing, VerdictState};
 
 use super::{Findings, MIN_STEPS, Setting, Suspicion, claim, is_notable};
-use crate::finding::{Doubt, Evidence, Finding, Statement};
+use crate::finding::{Evidence, Finding, Statement};
 use crate::step::StepAnalysis;
 use claim::Claim;
 
@@ -62,9 +62,6 @@ pub(super) fn judge(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Result<Fi
         finding.verdict.state = VerdictState::Active;
         (finding.verdict.persistence, finding.verdict.device_hours_per_day) = (None, None);
         finding.statement = Statement::InRecordedSteps { steps: steps.len() };
-        if finding.verdict.cause == Cause::Host {
-            finding.counter_evidence.insert(0, Doubt::IdleForUnknownReason);
-        }
         finding.evidence.insert(0, Evidence::LastInCollectives { last, collectives: delays.len(), chance });
         finding
     });

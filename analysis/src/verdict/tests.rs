@@ -14,7 +14,7 @@ const MS: u64 = 1_000_000;
 fn step(number: u64, extra: [(u64, Part); 4]) -> StepAnalysis {
     let longest = extra.iter().map(|(nanos, _)| *nanos).max().unwrap();
     let rank = |(nanos, part): (u64, Part)| {
-        let mut parts = [MS, 0, 5 * MS, 12 * MS, longest - nanos, MS, 2 * MS, 0, 0];
+        let mut parts = [MS, 0, 5 * MS, 12 * MS, longest - nanos, MS, 2 * MS, 0, 0, 0];
         parts[part as usize] += nanos;
         Some(RankAnalysis {
             parts,
@@ -96,6 +96,7 @@ fn each_fault_is_attributed_to_its_rank_and_cause_with_its_cost() {
             (Part::H2d, Cause::H2d),
             (Part::Forward, Cause::Compute),
             (Part::Backward, Cause::Compute),
+            (Part::Idle, Cause::Host),
             (Part::Other, Cause::Host),
         ] {
             let verdicts = judge(&run(200, |_, r| (r == rank).then_some((10 * MS, part))));
@@ -105,6 +106,9 @@ fn each_fault_is_attributed_to_its_rank_and_cause_with_its_cost() {
             let error = verdict.cost_nanos_per_step.abs_diff(10 * MS);
             assert!(error <= MS, "planted 10 ms, found {} ns", verdict.cost_nanos_per_step);
             assert_eq!(verdict.confidence, Confidence::High);
+            let is_reason_doubted =
+                verdict.counter_evidence.iter().any(|line| line.contains("does not say why"));
+            assert_eq!(is_reason_doubted, part == Part::Idle, "{verdict:?}");
         }
     }
 }

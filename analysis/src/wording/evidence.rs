@@ -212,6 +212,7 @@ fn name(segment: Segment) -> String {
         Segment::Compute => "compute time".into(),
         Segment::Transfer => "exposed transfer time".into(),
         Segment::Pause(kind) => format!("time in {}s", kind.name()),
+        Segment::Idle => "device idle time".into(),
         Segment::Other => "time outside every phase".into(),
     }
 }

@@ -240,7 +240,7 @@ mod tests {
     fn step(number: u64, nanos: &[u64]) -> Arc<StepAnalysis> {
         let rank = |&nanos: &u64| {
             (nanos > 0).then_some(RankAnalysis {
-                parts: [nanos, 0, 0, 0, 0, 0, 0, 0, 0],
+                parts: [nanos, 0, 0, 0, 0, 0, 0, 0, 0, 0],
                 pauses: [0; 4],
                 step_nanos: nanos,
                 samples: 1,

@@ -14,7 +14,7 @@ const fn term(name: &'static str, means: &'static str) -> Term {
 }
 
 /// All terms.
-pub const TERMS: [Term; 39] = [
+pub const TERMS: [Term; 40] = [
     term("step time", "The mean time from one observed step to the next. Costs and shares refer to it."),
     term("throughput", "Samples per second over all ranks, in the unit that the job counts."),
     term(
@@ -68,6 +68,7 @@ pub const TERMS: [Term; 39] = [
     term("forward", "Forward compute."),
     term("backward", "Backward compute, without exposed communication."),
     term("optimizer", "The update of the parameters."),
+    term("device idle", "Time in which the device ran nothing and the trace does not say why."),
     term("other", "Time of a step that no phase and no communication claims."),
     term("exposed wait", "Waiting in a collective for a later rank while nothing is computed."),
     term("exposed transfer", "Transfer of a collective that no compute hides."),

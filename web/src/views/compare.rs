@@ -159,7 +159,7 @@ fn Rows<'a>(
     rows: &'a [Compared],
     #[prop(optional)] parts: bool,
 ) -> impl IntoView + use<> {
-    let line = |(at, row): (usize, &Compared)| {
+    let line = |row: &Compared| {
         let (class, judged) = match row.change {
             Change::Better => ("better", "better"),
             Change::Worse => ("worse", "worse"),
@@ -167,7 +167,8 @@ fn Rows<'a>(
             Change::Unknown => ("quiet", "unknown"),
         };
         let noise = row.noise.map_or_else(|| "—".into(), |noise| format!("± {}", units::percent(noise)));
-        let swatch = parts.then(|| view! { <Swatch colour=palette::part(Part::ALL[at]) /> });
+        let part = Part::ALL.into_iter().find(|part| parts && part.name() == row.name);
+        let swatch = part.map(|part| view! { <Swatch colour=palette::part(part) /> });
         view! {
             <tr>
                 <th scope="row">{swatch}{row.name.clone()}</th>
@@ -194,7 +195,7 @@ fn Rows<'a>(
                             <th scope="col"><Term name="change" /></th>
                         </tr>
                     </thead>
-                    <tbody>{rows.iter().enumerate().map(line).collect_view()}</tbody>
+                    <tbody>{rows.iter().map(line).collect_view()}</tbody>
                 </table>
             </div>
         </section>

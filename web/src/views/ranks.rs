@@ -13,8 +13,8 @@ use model::pins;
 use model::ranks::{self, Order};
 use model::verdict;
 use units::decimal;
-use wire::live::StepRanks;
 use wire::live::tile::{Measure, Reduce};
+use wire::live::{Part, StepRanks};
 use wire::views::{RankDevice, Report};
 
 use self::detail::{RankDetail, StepTable};
@@ -270,10 +270,12 @@ fn Controls(selection: RanksSelection, tiles: Tiles, ends: Memo<(f32, f32)>) -> 
             }
         })
         .collect_view();
+    let has_idle = expect_context::<Live>().has_idle();
     let options = Measure::OF_STEPS
         .map(|measure| {
+            let is_hidden = move || measure == Measure::Part(Part::Idle) && !has_idle.get();
             let chosen = Signal::derive(move || selection.cells.measure.get() == measure);
-            view! { <option value=measure.key() selected=chosen>{measure.name()}</option> }
+            view! { <option value=measure.key() selected=chosen hidden=is_hidden>{measure.name()}</option> }
         })
         .collect_view();
     let low = move || match (selection.cells.measure.get(), ends.get().0) {

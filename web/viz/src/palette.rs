@@ -36,6 +36,7 @@ pub const fn part(part: Part) -> Rgba {
         Part::ExposedTransfer => rgb(0xcc, 0x79, 0xa7),
         Part::Optimizer => rgb(0x00, 0x9e, 0x73),
         Part::Pause => rgb(0x64, 0x50, 0xd2),
+        Part::Idle => rgb(0x3f, 0x46, 0x50),
         Part::Other => rgb(0xc3, 0xc8, 0xcf),
     }
 }

@@ -290,6 +290,18 @@ fn version_8_is_pinned() {
     assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
 }
 
+/// Version 17 adds the idle time of a device.
+#[test]
+fn version_17_is_pinned() {
+    let (step, begin, end) = (Step(9), MonoNanos(1_000), MonoNanos(3_000));
+    let span = Span { step, kind: SpanKind::Idle, begin, end, cpu_nanos: 0 };
+    let batch = Batch { events: vec![Event::Span(span)], ..head() };
+    let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, include_str!("golden_v17.hex").trim());
+    assert_eq!(batch.wire_version(), 17);
+    assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
+}
+
 /// Version 16 adds spans in which nothing shows whether the rank computes.
 #[test]
 fn version_16_is_pinned() {

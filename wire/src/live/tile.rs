@@ -24,7 +24,7 @@ pub enum Measure {
 
 impl Measure {
     /// The measures of a step, in the order in which the dashboard offers them. [`Usage::ALL`] has the others.
-    pub const OF_STEPS: [Self; 12] = [
+    pub const OF_STEPS: [Self; 13] = [
         Self::Lateness,
         Self::LocalWork,
         Self::StepTime,
@@ -36,6 +36,7 @@ impl Measure {
         Self::Part(Part::Backward),
         Self::Part(Part::Optimizer),
         Self::Part(Part::Pause),
+        Self::Part(Part::Idle),
         Self::Part(Part::Other),
     ];
 

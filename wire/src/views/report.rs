@@ -126,6 +126,9 @@ pub struct RankLedger {
     pub optimizer_nanos: u64,
     #[serde(default)]
     pub pause_nanos: u64,
+    /// Null if the run's records do not show when the device ran nothing: only imported traces do.
+    #[serde(default)]
+    pub idle_nanos: Option<u64>,
     pub other_nanos: u64,
     pub step_nanos: u64,
     /// The parts of `pause_nanos`, in the order of [`SpanKind::PAUSES`].
@@ -173,6 +176,7 @@ impl RankLedger {
             self.exposed_transfer_nanos,
             self.optimizer_nanos,
             self.pause_nanos,
+            self.idle_nanos.unwrap_or(0),
             self.other_nanos,
         ]
     }
@@ -426,6 +430,12 @@ impl Default for FlopsUtilization {
 }
 
 impl Report {
+    /// Returns whether the run's records show when a device ran nothing.
+    #[must_use]
+    pub fn has_idle(&self) -> bool {
+        self.ledger.iter().any(|rank| rank.idle_nanos.is_some())
+    }
+
     /// Returns how long these parts of the ledger take in one step, as the mean over ranks, in nanoseconds; `None`
     /// without observed steps.
     #[must_use]

@@ -124,19 +124,22 @@ pub enum Loss {
     Input,
     /// Pauses: checkpoints, evaluations, garbage collections and compilations.
     Pause,
+    /// The time in which the device ran nothing and nothing recorded says why. Few runs record it.
+    Idle,
     /// The time in no phase.
     Other,
 }
 
 impl Loss {
     /// All losses, in the order of the chart from ideal to measured.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::ComputeDrift,
         Self::Imbalance,
         Self::ExposedWait,
         Self::ExposedTransfer,
         Self::Input,
         Self::Pause,
+        Self::Idle,
         Self::Other,
     ];
 
@@ -150,6 +153,7 @@ impl Loss {
             Self::ExposedTransfer => "exposed transfer",
             Self::Input => "input",
             Self::Pause => "pause",
+            Self::Idle => "device idle",
             Self::Other => "other",
         }
     }
@@ -163,7 +167,7 @@ pub struct LossLedger {
     pub kind: EfficiencyKind,
     /// E, 0 to 1. Measured efficiency may exceed 1.
     pub efficiency: f64,
-    /// Each loss as a share of the step, in the order of [`Loss::ALL`].
+    /// Each loss as a share of the step, in the order of [`Loss::ALL`]. [`Loss::Idle`] is there only if it is recorded.
     pub losses: Vec<(Loss, f64)>,
     /// The share that the losses do not explain: time between the ranks' steps, and clock error.
     pub residual: f64,

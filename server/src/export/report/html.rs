@@ -89,7 +89,7 @@ fn color(part: Part) -> String {
 }
 
 /// Returns the legend of the colors.
-fn legend<const N: usize>(of: [(Part, &str); N]) -> Markup {
+fn legend<'a>(of: impl IntoIterator<Item = (Part, &'a str)>) -> Markup {
     html! {
         p.legend { @for (part, name) in of { span { i class=(color(part)) {} (name) } } }
     }
@@ -98,12 +98,13 @@ fn legend<const N: usize>(of: [(Part, &str); N]) -> Markup {
 /// Returns a stacked bar per row, all with the same scale. Each bar is a separate SVG element, so text keeps its size on
 /// any screen.
 fn bars(table: &Table) -> Markup {
+    let has_idle = table.bars.iter().any(|(_, parts)| parts[Part::Idle as usize] > 0.0);
     let longest = table.bars.iter().map(|(_, parts)| parts.iter().sum::<f64>()).fold(0.0, f64::max);
     if longest <= 0.0 {
         return html! {};
     }
     html! {
-        (legend(Part::ALL.map(|part| (part, part.name()))))
+        (legend(Part::of_run(has_idle).map(|part| (part, part.name()))))
         div.bars {
             @for (name, parts) in &table.bars {
                 span { (name) }

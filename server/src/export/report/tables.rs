@@ -89,11 +89,12 @@ pub(super) fn ledger(report: &Report) -> Option<Section> {
     }
     let mean = |sum: u64| sum as f64 / report.steps as f64;
     let mut names = vec!["rank".to_owned()];
-    names.extend(Part::ALL.iter().map(|part| part.name().to_owned()));
+    let parts = || Part::of_run(report.has_idle());
+    names.extend(parts().map(|part| part.name().to_owned()));
     names.push("step".into());
     let row = |ledger: &RankLedger| {
         let mut cells: Vec<Cell> = vec![format!("rank {}", ledger.rank).into()];
-        cells.extend(ledger.parts().map(|sum| Cell::from(nanos(mean(sum)))));
+        cells.extend(parts().map(|part| Cell::from(nanos(mean(ledger.parts()[part as usize])))));
         cells.push(nanos(mean(ledger.step_nanos)).into());
         cells
     };

@@ -181,9 +181,9 @@ pub(crate) fn fixed() -> Report {
             kind: EfficiencyKind::Implied,
             efficiency: 0.398,
             losses: Loss::ALL
-                .iter()
+                .into_iter()
+                .filter(|loss| *loss != Loss::Idle)
                 .zip([0.0, 0.478, 0.02, 0.07, 0.01, 0.0, 0.004])
-                .map(|(&l, s)| (l, s))
                 .collect(),
             residual: 0.02,
         }),

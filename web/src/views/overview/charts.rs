@@ -68,7 +68,10 @@ pub fn Charts() -> impl IntoView {
     let range = expect_context::<Range>();
     let theme = expect_context::<Theme>();
     keys::global(move |key| range.key(key));
-    let save_csv = move |_| live.steps.with_value(|steps| download::csv("steps.csv", &csv(steps)));
+    let has_idle = live.has_idle();
+    let save_csv = move |_| {
+        live.steps.with_value(|steps| download::csv("steps.csv", &csv(steps, has_idle.get_untracked())));
+    };
     let unit = Signal::derive(move || {
         live.run
             .with(|run| run.as_ref().map(|run| format!(" {}/s", run.report.sample_unit)).unwrap_or_default())
@@ -107,6 +110,10 @@ pub fn Charts() -> impl IntoView {
             .into_any()
         }
     };
+    let legend = move || {
+        let item = |part: Part| (palette::part(part), palette::Pattern::Solid, part.name());
+        view! { <Legend items=Part::of_run(has_idle.get()).map(item).collect() /> }
+    };
     let save_png = move |_| download::png("ledger.png", "chart-ledger", theme.inks().ground);
     view! {
         <section class="panel charts" aria-label="Over time">
@@ -118,7 +125,7 @@ pub fn Charts() -> impl IntoView {
                     <button class="quiet" on:click=save_png>"PNG"</button>
                 </span>
             </div>
-            <Legend items=Part::ALL.map(|part| (palette::part(part), palette::Pattern::Solid, part.name())).into() />
+            {legend}
             <Ledger />
             <h2 class="chart-title">"Step time"</h2>
             {lines}
@@ -186,8 +193,7 @@ fn Ledger() -> impl IntoView {
             <table>
                 {known
                     .then(|| {
-                        Part::ALL
-                            .into_iter()
+                        Part::of_run(parts[Part::Idle as usize] > 0.0)
                             .rev()
                             .map(|part| {
                                 let ns = f64::from(parts[part as usize]);
@@ -312,9 +318,9 @@ fn beyond(pen: &Pen, size: Size, top: f64, largest: f64, text: &str) {
     }
 }
 
-fn csv(steps: &Steps) -> String {
+fn csv(steps: &Steps, has_idle: bool) -> String {
     let mut out = String::from("step,step_seconds,samples_per_second,overlap_ratio");
-    for part in Part::ALL {
+    for part in Part::of_run(has_idle) {
         out += &format!(",{}_seconds", part.name().replace(' ', "_"));
     }
     for row in 0..steps.step.len() {
@@ -328,9 +334,9 @@ fn csv(steps: &Steps) -> String {
             number(steps.throughput[row], 1.0),
             number(steps.overlap[row], 1.0)
         );
-        for part in &steps.parts {
+        for part in Part::of_run(has_idle) {
             out += ",";
-            out += &number(part[row], 1e-9);
+            out += &number(steps.parts[part as usize][row], 1e-9);
         }
     }
     out

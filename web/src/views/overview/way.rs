@@ -131,6 +131,7 @@ fn colour(loss: Loss) -> Option<Rgba> {
         Loss::ExposedTransfer => Some(palette::part(Part::ExposedTransfer)),
         Loss::Input => Some(palette::part(Part::Input)),
         Loss::Pause => Some(palette::part(Part::Pause)),
+        Loss::Idle => Some(palette::part(Part::Idle)),
         Loss::Other => Some(palette::part(Part::Other)),
         // Compute is forward and backward together, which have no common color.
         Loss::ComputeDrift => None,

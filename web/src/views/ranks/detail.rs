@@ -9,6 +9,7 @@ use wire::live::tile::Measure;
 use wire::live::{Part, StepRanks};
 
 use super::RanksSelection;
+use crate::live::Live;
 use crate::route::{Address, RunId};
 use crate::table::{Choice, Column, Table};
 use crate::widgets::Swatch;
@@ -80,7 +81,7 @@ fn Numbers(ranks: Arc<StepRanks>, rank: usize) -> impl IntoView {
         }
         .into_any();
     };
-    let parts = Part::ALL
+    let parts = Part::of_run(ledger[Part::Idle as usize] > 0.0)
         .map(|part| {
             let nanos = ledger[part as usize];
             let against = nanos - median(&ranks, part as usize);
@@ -169,20 +170,33 @@ pub fn StepTable(selection: RanksSelection) -> impl IntoView {
     });
     let shown =
         Signal::derive(move || ranks().and_then(Result::ok).map(|ranks| rows(&ranks)).unwrap_or_default());
-    let mut columns = vec![Column::number("Rank", |row: &Row| (f64::from(row.rank), row.rank.to_string()))];
-    columns.extend(Measure::OF_STEPS.into_iter().enumerate().map(|(at, measure)| {
-        Column::number(measure.name(), move |row: &Row| {
-            (f64::from(row.figures[at]), measure::write(measure, row.figures[at]))
-        })
-    }));
-    let choice = Choice::new(
-        move |row: &Row| selection.cells.rank.get() == Some(row.rank),
-        move |row: Row| selection.cells.select(Some((row.step, row.rank))),
-    );
+    let has_idle = expect_context::<Live>().has_idle();
+    let table = move || {
+        let choice = Choice::new(
+            move |row: &Row| selection.cells.rank.get() == Some(row.rank),
+            move |row: Row| selection.cells.select(Some((row.step, row.rank))),
+        );
+        view! {
+            <Table testid="ranks-table" caption=caption columns=columns(has_idle.get()) rows=shown key=|row: &Row| row.rank worst_first=1 choice=choice />
+        }
+    };
     view! {
         <section class="panel" aria-label="All ranks of one step">
             <div class="panel-head"><h2>{caption}</h2></div>
-            <Table testid="ranks-table" caption=caption columns=columns rows=shown key=|row: &Row| row.rank worst_first=1 choice=choice />
+            {table}
         </section>
     }
+}
+
+fn columns(has_idle: bool) -> Vec<Column<Row>> {
+    let mut columns = vec![Column::number("Rank", |row: &Row| (f64::from(row.rank), row.rank.to_string()))];
+    let measures = Measure::OF_STEPS.into_iter().enumerate();
+    columns.extend(measures.filter(|(_, measure)| has_idle || *measure != Measure::Part(Part::Idle)).map(
+        |(at, measure)| {
+            Column::number(measure.name(), move |row: &Row| {
+                (f64::from(row.figures[at]), measure::write(measure, row.figures[at]))
+            })
+        },
+    ));
+    columns
 }

@@ -43,24 +43,19 @@ pub fn LedgerTable(report: Signal<Option<Arc<Report>>>) -> impl IntoView {
         ledgers.into_iter().map(|ledger| Row::new(ledger, report.steps)).collect()
     });
     let over = move || report.get().and_then(|report| steps(&report)).unwrap_or_default();
-    let mut columns = vec![
-        Column::number("Rank", |row: &Row| (f64::from(row.rank), row.rank.to_string())),
-        Column::parts(|row: &Row| row.shares),
-        Column::number("Step time", |row: &Row| (row.step_nanos, units::nanos(row.step_nanos))),
-    ];
-    columns.extend(Part::ALL.map(|part| {
-        Column::number(part.name(), move |row: &Row| {
-            let share = row.shares[part as usize];
-            (share, units::percent(share))
-        })
-    }));
-    let choice = Choice::new(
-        |_| false,
-        move |row: Row| {
-            let url = format!("{}?rank={}", Tab::Ranks.path(&run.get_untracked()), row.rank);
-            address.go(&untrack(|| address.keeping(&url)));
-        },
-    );
+    let has_idle = Memo::new(move |_| report.get().is_some_and(|report| report.has_idle()));
+    let table = move || {
+        let choice = Choice::new(
+            |_| false,
+            move |row: Row| {
+                let url = format!("{}?rank={}", Tab::Ranks.path(&run.get_untracked()), row.rank);
+                address.go(&untrack(|| address.keeping(&url)));
+            },
+        );
+        view! {
+            <Table testid="ledger-table" caption="Step ledger by rank" columns=columns(has_idle.get()) rows=rows key=|row: &Row| row.rank choice=choice />
+        }
+    };
     view! {
         <section class="panel" aria-label="Step ledger by rank">
             <div class="panel-head">
@@ -69,7 +64,22 @@ pub fn LedgerTable(report: Signal<Option<Arc<Report>>>) -> impl IntoView {
                     <small>" mean step time and the share of each part, "{over}"; most local work first"</small>
                 </h2>
             </div>
-            <Table testid="ledger-table" caption="Step ledger by rank" columns=columns rows=rows key=|row: &Row| row.rank choice=choice />
+            {table}
         </section>
     }
+}
+
+fn columns(has_idle: bool) -> Vec<Column<Row>> {
+    let mut columns = vec![
+        Column::number("Rank", |row: &Row| (f64::from(row.rank), row.rank.to_string())),
+        Column::parts(|row: &Row| row.shares),
+        Column::number("Step time", |row: &Row| (row.step_nanos, units::nanos(row.step_nanos))),
+    ];
+    columns.extend(Part::of_run(has_idle).map(|part| {
+        Column::number(part.name(), move |row: &Row| {
+            let share = row.shares[part as usize];
+            (share, units::percent(share))
+        })
+    }));
+    columns
 }
