@@ -36,7 +36,8 @@ fn on_one(cause: Cause) -> &'static str {
             "Find out why its GPU lowers its clock: temperature, power limit, or an administrator's setting."
         }
         Cause::Host => {
-            "Free its cores: move other processes away, raise its CPU limit, or pin the rank to cores of its own."
+            "See what held its host up: other processes on its cores, a CPU limit, or a wait in the program itself. Cores of \
+             its own rule out the first."
         }
         Cause::Processor => {
             "Pin the rank to cores of its own, or accept it: shared processors vary this much."
