@@ -21,6 +21,8 @@ pub enum Bench {
     Healthy,
     /// The cost of replaying a step, by its number of spans
     Replay,
+    /// An import of traces: processor time, memory and time, against HolisticTraceAnalysis and json.load
+    Import,
     /// Size and speed of batches and segments
     Wire,
     /// A DDP job over gloo: alone, observed by Paceline, and observed by others
@@ -70,6 +72,7 @@ pub fn run(measurement: Bench) -> anyhow::Result<()> {
         Bench::Callbacks => bench("paceline-attach", "callbacks"),
         Bench::Allreduce => bench("paceline-reducer", "all_reduce"),
         Bench::Replay => measure("replay"),
+        Bench::Import => measure("import"),
         Bench::Wire => measure("wire"),
         Bench::Export => measure("export"),
         Bench::Ingest => measure("ingest"),

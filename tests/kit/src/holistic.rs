@@ -11,7 +11,8 @@ use crate::fetch;
 const PACKAGES: [&str; 3] = ["HolisticTraceAnalysis==0.5.0", "pandas==2.3.3", "numpy==2.3.5"];
 const RUN_SECONDS: &str = "180";
 
-const OVERLAPS: &str = "
+/// What [`overlaps`] runs, as an argument of Python's `-c`: it prints the overlap of each rank of a folder of traces.
+pub const OVERLAPS: &str = "
 import json, logging, sys
 logging.disable(logging.CRITICAL)
 from hta.trace_analysis import TraceAnalysis
@@ -22,6 +23,12 @@ print(json.dumps({str(rank): percent / 100 for rank, percent in zip(found['rank'
 
 fn environment() -> PathBuf {
     fetch::folder("holistic")
+}
+
+/// Returns the Python in which HolisticTraceAnalysis is installed.
+#[must_use]
+pub fn python() -> PathBuf {
+    environment().join("bin/python")
 }
 
 /// Creates the environment if it does not exist. Returns false and prints the reason on standard error if Python, venv
@@ -44,8 +51,7 @@ pub fn is_installed() -> anyhow::Result<bool> {
 /// # Errors
 /// Returns an error if it fails or prints something unexpected.
 pub fn overlaps(traces: &Path) -> anyhow::Result<BTreeMap<u32, f64>> {
-    let python = environment().join("bin/python");
-    let output = fetch::bounded(RUN_SECONDS, &python, &["-c", OVERLAPS, &traces.to_string_lossy()])?;
+    let output = fetch::bounded(RUN_SECONDS, &python(), &["-c", OVERLAPS, &traces.to_string_lossy()])?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     let line = said.lines().last().context("HolisticTraceAnalysis printed nothing")?;

@@ -20,6 +20,8 @@ pub struct Traced {
     pub ranks: usize,
     /// The number of steps.
     pub steps: u64,
+    /// The number of kernels between two all-reduces.
+    pub kernels: u64,
     /// A rank that sleeps before every other all-reduce, and for how long, in microseconds.
     pub sleeps: Option<(usize, u64)>,
 }
@@ -72,7 +74,12 @@ impl Traced {
                         );
                         write(rank, Event { category: "kernel", name, begin, long, args: kernel });
                     };
-                    ran("gemm", ready - COMPUTE - jitter, COMPUTE + jitter, 7);
+                    let (begin, each) = (ready - COMPUTE - jitter, (COMPUTE + jitter) / self.kernels);
+                    for kernel in 0..self.kernels {
+                        let rest =
+                            if kernel + 1 == self.kernels { (COMPUTE + jitter) % self.kernels } else { 0 };
+                        ran("gemm", begin + kernel * each, each + rest, 7);
+                    }
                     ran("ncclDevKernel_AllReduce_Sum_f32_RING_LL", ready, end - ready, 20);
                 }
                 now = end;

@@ -11,7 +11,7 @@ use testkit::kineto::Traced;
 use testkit::programs::{Server, get_json, paceline, report, said, wait_until};
 
 /// A job of four ranks and three steps, of which rank 2 sleeps 40 ms twice in each.
-const JOB: Traced = Traced { ranks: 4, steps: 3, sleeps: Some((2, 40_000)) };
+const JOB: Traced = Traced { ranks: 4, steps: 3, kernels: 1, sleeps: Some((2, 40_000)) };
 
 /// Writes the traces of a job into a folder, compressed, and named so that their order is not that of the ranks.
 fn write(job: Traced, folder: &Path) -> anyhow::Result<()> {
