@@ -1,7 +1,7 @@
 //! One step over all ranks on one clock, as the slices of a waterfall or a trace.
 
 use wire::clock::MonoNanos;
-use wire::event::{BucketRecord, SpanKind};
+use wire::event::{BucketRecord, Function, SpanKind};
 use wire::live::{SliceKind, Waterfall};
 
 use crate::join::{Joined, Wait};
@@ -10,9 +10,9 @@ use crate::step::RankSets;
 use timing::clocks::ClockFit;
 use timing::intervals::{Interval, Intervals};
 
-/// Returns the slices of `records`. Ranks without an aligned clock are left out, because they cannot be placed.
+/// Returns the slices of `records`. `numbers_by_function` is that of the run's instrumentation. Ranks without an aligned clock are left out, because they cannot be placed.
 #[must_use]
-pub fn waterfall(records: &StepRecords, fits: &[Option<ClockFit>]) -> Waterfall {
+pub fn waterfall(records: &StepRecords, fits: &[Option<ClockFit>], numbers_by_function: bool) -> Waterfall {
     let waits = Joined::new(records, fits).waits;
     let placed: Vec<(usize, &RankStep, ClockFit)> = records
         .ranks
@@ -39,7 +39,7 @@ pub fn waterfall(records: &StepRecords, fits: &[Option<ClockFit>]) -> Waterfall 
         out.rank_end.push(place(step.record.end));
         out.span_nanos = out.span_nanos.max(place(step.record.end));
         let sets = RankSets::new(step, &waits[rank]);
-        let mut lane = Lane { out: &mut out, row, place: &place };
+        let mut lane = Lane { out: &mut out, row, place: &place, numbers_by_function };
         lane.training(&sets);
         for (bucket, wait) in step.buckets.iter().zip(&waits[rank]) {
             lane.bucket(bucket, wait, &sets);
@@ -53,6 +53,7 @@ struct Lane<'a, P: Fn(MonoNanos) -> f64> {
     out: &'a mut Waterfall,
     row: u32,
     place: &'a P,
+    numbers_by_function: bool,
 }
 
 impl<P: Fn(MonoNanos) -> f64> Lane<'_, P> {
@@ -99,11 +100,15 @@ impl<P: Fn(MonoNanos) -> f64> Lane<'_, P> {
         self.slices(SliceKind::Queued, index, &Intervals::union([(launch, start)]));
         self.split(index, (start, turn), sets, SliceKind::WaitHidden, SliceKind::WaitExposed);
         self.split(index, (turn, end), sets, SliceKind::TransferHidden, SliceKind::TransferExposed);
+        let function =
+            if self.numbers_by_function { Function::from_seq(bucket.seq) } else { Function::AllReduce };
         let place = self.place;
         let out = &mut *self.out;
         out.bucket_row.push(self.row);
         out.bucket.push(bucket.bucket.0);
         out.bucket_seq.push(bucket.seq.0);
+        out.bucket_function.push(function as u8);
+        out.bucket_comm.push(bucket.comm.0);
         out.bucket_bytes.push(bucket.bytes);
         out.bucket_ready.push(place(bucket.ready));
         out.bucket_launch.push(place(bucket.launch));

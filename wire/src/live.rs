@@ -269,6 +269,10 @@ pub struct Waterfall {
     pub bucket: Vec<u32>,
     /// Buckets: sequence number of the collective, equal on all ranks.
     pub bucket_seq: Vec<u64>,
+    /// Buckets: code of the [`Function`](crate::event::Function).
+    pub bucket_function: Vec<u8>,
+    /// Buckets: number of the communicator; 0 if all ranks are in it.
+    pub bucket_comm: Vec<u32>,
     /// Buckets: payload in bytes.
     pub bucket_bytes: Vec<u64>,
     /// Buckets: time at which the last gradient was written.
@@ -321,6 +325,8 @@ frame_codec!(
         bucket_row: u32s,
         bucket: u32s,
         bucket_seq: u64s,
+        bucket_function: u8s,
+        bucket_comm: u32s,
         bucket_bytes: u64s,
         bucket_ready: f64s,
         bucket_launch: f64s,
@@ -371,6 +377,8 @@ impl Waterfall {
             && [
                 self.bucket.len(),
                 self.bucket_seq.len(),
+                self.bucket_function.len(),
+                self.bucket_comm.len(),
                 self.bucket_bytes.len(),
                 self.bucket_ready.len(),
                 self.bucket_launch.len(),

@@ -1,9 +1,9 @@
 //! Traces in the format of PyTorch's profiler (Kineto), which HolisticTraceAnalysis opens without conversion.
 //!
 //! A rank's training thread is shown as stream 7 of a device. Forward, backward and optimizer are kernels on it,
-//! without the time for which the thread was blocked. The communication thread is shown as stream 20. All-reduces are
-//! kernels on it, with an NCCL name by which tools recognize collectives. Each kernel has the launch that Kineto would
-//! have recorded.
+//! without the time for which the thread was blocked. The communication thread is shown as stream 20. Collectives are
+//! kernels on it, with an NCCL name by which tools recognize them. Each kernel has the launch that Kineto would
+//! have recorded, in a range by which tools recognize its phase.
 //!
 //! Times are whole microseconds, rounded in the same way at both ends of every event. Tools round fractional times
 //! inwards at each event, which adds up over short collectives. The other formats have nanoseconds.
@@ -13,6 +13,7 @@ mod directory;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use wire::event::Function;
 use wire::live::{SliceKind, Waterfall};
 use wire::views::RunSummary;
 
@@ -25,11 +26,14 @@ const COMPUTE_STREAM: u32 = 7;
 const COMMUNICATION_STREAM: u32 = 20;
 /// The process id of rank 0. Devices use the ids from 0 on, and no run has so many ranks that the two ranges meet.
 const FIRST_PID: u32 = 1_000_000;
+/// The largest number of ranks of a group that are listed. Kineto cuts longer lists.
+const MOST_LISTED: usize = 64;
 
 /// A writer of one file: with all ranks, for chrome://tracing and Perfetto, or with one rank, as Kineto writes it.
 pub struct Writer<W> {
     out: W,
     rank: Option<u32>,
+    world_size: u32,
     launches: BTreeMap<u32, u64>,
     chunk: Vec<u8>,
 }
@@ -42,7 +46,7 @@ impl<W: Write> Writer<W> {
     pub fn begin(mut out: W, run: &RunSummary, rank: Option<u32>) -> io::Result<Self> {
         let ranks: Vec<u32> = (0..run.most_ranks).filter(|&of| rank.is_none_or(|only| only == of)).collect();
         out.write_all(head(run, &ranks).as_bytes())?;
-        Ok(Self { out, rank, launches: BTreeMap::new(), chunk: Vec::new() })
+        Ok(Self { out, rank, world_size: run.ranks_expected, launches: BTreeMap::new(), chunk: Vec::new() })
     }
 
     /// Adds a step.
@@ -52,8 +56,8 @@ impl<W: Write> Writer<W> {
     pub fn step(&mut self, step: &Waterfall) -> io::Result<()> {
         for rank in model::ranks(step, self.rank) {
             self.chunk.clear();
-            Events { out: &mut self.chunk, launches: self.launches.entry(rank.rank).or_default() }
-                .rank(&rank)?;
+            let (launches, world_size) = (self.launches.entry(rank.rank).or_default(), self.world_size);
+            Events { out: &mut self.chunk, launches, world_size }.rank(&rank)?;
             self.out.write_all(&self.chunk)?;
         }
         Ok(())
@@ -121,6 +125,43 @@ struct Events<'a> {
     out: &'a mut Vec<u8>,
     /// The number of launches so far. A kernel and its launch share this number.
     launches: &'a mut u64,
+    world_size: u32,
+}
+
+/// Returns the range in which a kernel of a phase is launched, as PyTorch records it: its category and its name.
+fn launching_range(phase: SliceKind) -> (&'static str, &'static str) {
+    match phase {
+        SliceKind::Backward => ("cpu_op", "autograd::engine::evaluate_function: backward"),
+        SliceKind::Optimizer => ("user_annotation", "Optimizer.step#update"),
+        other => ("cpu_op", other.name()),
+    }
+}
+
+/// Returns the name of a collective's kernel in NCCL. All-to-alls are made of messages.
+fn kernel_name(function: Function) -> &'static str {
+    match function {
+        Function::Broadcast => "Broadcast_RING_LL",
+        Function::Reduce => "Reduce_Sum_f32_RING_LL",
+        Function::AllGather => "AllGather_RING_LL",
+        Function::ReduceScatter => "ReduceScatter_Sum_f32_RING_LL",
+        Function::AllReduce => "AllReduce_Sum_f32_RING_LL",
+        Function::SendReceive | Function::AllToAll => "SendRecv",
+        Function::Other => "Generic",
+    }
+}
+
+/// Returns the name of a collective in PyTorch; `None` if it is not known.
+fn called(function: Function) -> Option<&'static str> {
+    Some(match function {
+        Function::Broadcast => "broadcast",
+        Function::Reduce => "reduce",
+        Function::AllGather => "_allgather_base",
+        Function::ReduceScatter => "_reduce_scatter_base",
+        Function::AllReduce => "allreduce",
+        Function::SendReceive => "send",
+        Function::AllToAll => "all_to_allv",
+        Function::Other => return None,
+    })
 }
 
 /// Returns the begin and the duration in whole microseconds.
@@ -147,7 +188,11 @@ impl Events<'_> {
         let span = (stretch.begin, stretch.end);
         match stretch.kind {
             SliceKind::Forward | SliceKind::Backward | SliceKind::Optimizer => {
-                self.launch(rank, "cudaLaunchKernel", 1, stretch.begin)?;
+                let at = stretch.begin;
+                // As long as the launch.
+                let (category, name) = launching_range(stretch.kind);
+                self.range(rank, category, name, (at, at + 1_000))?;
+                self.launch(rank, "cudaLaunchKernel", 1, at)?;
                 self.kernel(rank, "kernel", stretch.kind.name(), COMPUTE_STREAM, span)?;
                 self.end()
             }
@@ -156,27 +201,37 @@ impl Events<'_> {
                 self.kernel(rank, "gpu_memcpy", "Memcpy HtoD (Pageable -> Device)", COMPUTE_STREAM, span)?;
                 self.end()
             }
+            // The name that PyTorch gives to the wait for a data loader, up to the class of the loader.
+            SliceKind::Input => self.range(rank, "user_annotation", "enumerate(DataLoader)#input", span),
             // The other parts run on the processor only.
-            _ => {
-                let (pid, (ts, dur)) = (FIRST_PID + rank.rank, micros(span.0, span.1));
-                write!(
-                    self.out,
-                    ",\n{{\"ph\":\"X\",\"cat\":\"cpu_op\",\"name\":\"{}\",\"pid\":{pid},\"tid\":1,\"ts\":{ts},\
-                     \"dur\":{dur},\"args\":{{}}}}",
-                    stretch.kind.name()
-                )
-            }
+            kind => self.range(rank, "cpu_op", kind.name(), span),
         }
     }
 
-    fn bucket(&mut self, rank: &RankStep, bucket: &BucketRow) -> io::Result<()> {
-        self.launch(rank, "cudaLaunchKernelExC", 2, bucket.launch)?;
-        // The first arguments are those of Kineto's kernels. Paceline's own follow them, in nanoseconds.
-        let name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)";
-        self.kernel(rank, "kernel", name, COMMUNICATION_STREAM, (bucket.start, bucket.end))?;
+    /// Writes a range of the training thread.
+    fn range(&mut self, rank: &RankStep, category: &str, name: &str, span: (i64, i64)) -> io::Result<()> {
+        let (pid, (ts, dur)) = (FIRST_PID + rank.rank, micros(span.0, span.1));
         write!(
             self.out,
-            ",\"Collective name\":\"allreduce\",\"In msg nelems\":{0},\"Out msg nelems\":{0},\"dtype\":\"Float\",\
+            ",\n{{\"ph\":\"X\",\"cat\":\"{category}\",\"name\":\"{name}\",\"pid\":{pid},\"tid\":1,\"ts\":{ts},\
+             \"dur\":{dur},\"args\":{{}}}}"
+        )
+    }
+
+    fn bucket(&mut self, rank: &RankStep, bucket: &BucketRow) -> io::Result<()> {
+        // A pipelined job runs collectives of a step beside the end of the step before. Tools find the step of a kernel by its launch.
+        self.launch(rank, "cudaLaunchKernelExC", 2, bucket.launch.max(rank.begin))?;
+        // The first arguments are those of Kineto's kernels. Paceline's own follow them, in nanoseconds.
+        let name =
+            format!("ncclDevKernel_{}(ncclDevKernelArgsStorage<4096ul>)", kernel_name(bucket.function));
+        self.kernel(rank, "kernel", &name, COMMUNICATION_STREAM, (bucket.start, bucket.end))?;
+        if let Some(called) = called(bucket.function) {
+            write!(self.out, ",\"Collective name\":\"{called}\"")?;
+        }
+        self.group(bucket)?;
+        write!(
+            self.out,
+            ",\"In msg nelems\":{0},\"Out msg nelems\":{0},\"dtype\":\"Float\",\
              \"bucket\":{1},\"sequence\":{2},\"bytes\":{3},\"transfer_ns\":{4},\"hidden_ns\":{5},\"exposed_ns\":{6}",
             bucket.bytes / 4,
             bucket.bucket,
@@ -190,6 +245,17 @@ impl Events<'_> {
             write!(self.out, ",\"wait_ns\":{wait}")?;
         }
         self.end()
+    }
+
+    /// Writes the group of a collective. Ranks without records are members of the group of all ranks only.
+    fn group(&mut self, bucket: &BucketRow) -> io::Result<()> {
+        let BucketRow { comm, members, .. } = bucket;
+        let size = if *comm == 0 { self.world_size } else { members.len() as u32 };
+        write!(self.out, ",\"Process Group Name\":\"{comm}\",\"Group size\":{size}")?;
+        if members.len() > MOST_LISTED || members.len() != size as usize {
+            return Ok(());
+        }
+        write!(self.out, ",\"Process Group Ranks\":\"{members:?}\"")
     }
 
     /// Writes the call that launches the next kernel, as Kineto records it before each kernel.

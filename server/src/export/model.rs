@@ -1,7 +1,10 @@
 //! The model of all exports: the slices and bucket records of a step, rank by rank, on the server's clock.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
+use wire::event::Function;
 use wire::live::{SliceKind, Waterfall};
 
 /// A stretch of time of one kind. Times are in nanoseconds since the Unix epoch, on the server's clock.
@@ -22,6 +25,12 @@ pub struct BucketRow {
     pub bucket: u32,
     /// The sequence number of the collective, which is the same on all ranks.
     pub sequence: u64,
+    /// The function of the collective.
+    pub function: Function,
+    /// The number of its communicator; 0 if all ranks are in it.
+    pub comm: u32,
+    /// The ranks of the step whose records have a collective of this communicator, in ascending order.
+    pub members: Arc<[u32]>,
     /// The size of the payload, in bytes.
     pub bytes: u64,
     /// The time when the last gradient was written.
@@ -113,18 +122,34 @@ pub fn ranks(step: &Waterfall, rank: Option<u32>) -> Vec<RankStep> {
             }
         }
     }
+    let members = members(step);
     for (at, parts) in parts_of.into_iter().enumerate() {
         let row = &mut ranks[step.bucket_row[at] as usize];
-        let bucket = bucket(step, at, parts, &row.parts, place);
+        let members = members[&step.bucket_comm[at]].clone();
+        let bucket = bucket(step, (at, members), parts, &row.parts, place);
         row.buckets.push(bucket);
     }
     ranks.retain(|row| rank.is_none_or(|rank| rank == row.rank));
     ranks
 }
 
+/// Returns the ranks of each communicator.
+fn members(step: &Waterfall) -> BTreeMap<u32, Arc<[u32]>> {
+    let mut rows: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for (comm, row) in step.bucket_comm.iter().zip(&step.bucket_row) {
+        rows.entry(*comm).or_default().push(step.rank[*row as usize]);
+    }
+    let in_order = |mut ranks: Vec<u32>| {
+        ranks.sort_unstable();
+        ranks.dedup();
+        ranks.into()
+    };
+    rows.into_iter().map(|(comm, ranks)| (comm, in_order(ranks))).collect()
+}
+
 fn bucket(
     step: &Waterfall,
-    at: usize,
+    (at, members): (usize, Arc<[u32]>),
     parts: Range<usize>,
     stretches: &[Stretch],
     place: impl Fn(f64) -> i64,
@@ -137,6 +162,9 @@ fn bucket(
     BucketRow {
         bucket: step.bucket[at],
         sequence: step.bucket_seq[at],
+        function: Function::from_code(step.bucket_function[at]),
+        comm: step.bucket_comm[at],
+        members,
         bytes: step.bucket_bytes[at],
         ready: place(step.bucket_ready[at]),
         launch: place(step.bucket_launch[at]),

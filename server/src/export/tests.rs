@@ -2,6 +2,7 @@
 
 use ::parquet::file::reader::{FileReader as _, SerializedFileReader};
 use ::parquet::record::RowAccessor as _;
+use wire::event::Function;
 use wire::live::SliceKind;
 use wire::views::RunState;
 
@@ -56,6 +57,8 @@ pub(in crate::export) fn waterfall() -> Waterfall {
         bucket_row: vec![0, 1],
         bucket: vec![0, 0],
         bucket_seq: vec![7, 7],
+        bucket_function: vec![Function::AllReduce as u8; 2],
+        bucket_comm: vec![0, 0],
         bucket_bytes: vec![4096, 4096],
         bucket_ready: vec![25_000.0, 26_000.0],
         bucket_launch: vec![26_000.0, 31_000.0],

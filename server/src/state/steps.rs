@@ -77,7 +77,7 @@ impl Placed {
     /// Returns the waterfall of the step: all ranks on one clock.
     #[must_use]
     pub fn waterfall(&self) -> Waterfall {
-        waterfall::waterfall(&self.records, &self.tightened())
+        waterfall::waterfall(&self.records, &self.tightened(), self.numbers_by_function)
     }
 }
 

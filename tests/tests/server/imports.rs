@@ -56,6 +56,38 @@ fn the_sleeping_rank_of_a_traced_job_is_named() -> anyhow::Result<()> {
 }
 
 #[test]
+fn an_export_of_an_import_is_imported_with_the_same_figures() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let [traces, data, exported, again] =
+        ["traces", "data", "exported", "again"].map(|name| folder.path().join(name));
+    write(JOB, &traces)?;
+    let (_, first) = import(&traces, &data)?;
+    let (data, output) = (data.to_string_lossy(), exported.to_string_lossy());
+    let steps = ["--format", "chrome", "--steps", "4..6", "-o", &output, "--data", &data];
+    let said_by_export = said(&paceline(&[&["export", "latest"], &steps[..]].concat())?);
+    ensure!(said_by_export.0.contains("4 files"), "{said_by_export:?}");
+    let (out, second) = import(&exported, &again)?;
+    ensure!(out.contains("Imported 4 of 4 ranks\n") && second["step_range"] == first["step_range"], "{out}");
+    for same in ["/verdicts/0/culprit", "/verdicts/0/cause", "/buckets/0/function", "/buckets/3/bytes"] {
+        ensure!(
+            first.pointer(same).is_some() && first.pointer(same) == second.pointer(same),
+            "{same}: {out}"
+        );
+    }
+    // Times of the export are whole microseconds, and a step has a dozen.
+    let figures = ["/step_time_nanos/mean", "/verdicts/0/cost_nanos_per_step"];
+    let parts = ["backward", "exposed_wait", "exposed_transfer", "idle", "other"];
+    let of_rank = |rank: usize| parts.map(|part| format!("/ledger/{rank}/{part}_nanos"));
+    for figure in figures.map(str::to_owned).into_iter().chain((0..4).flat_map(of_rank)) {
+        let number = |report: &Value| report.pointer(&figure).and_then(Value::as_f64);
+        let (before, after) = (number(&first), number(&second));
+        let differ = before.zip(after).map(|(before, after)| (before - after).abs());
+        ensure!(differ.is_some_and(|nanos| nanos < 3.0 * 12e3), "{figure}: {before:?}, then {after:?}");
+    }
+    Ok(())
+}
+
+#[test]
 fn no_rank_is_blamed_while_one_has_no_file() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let (traces, data) = (folder.path().join("traces"), folder.path().join("data"));

@@ -35,6 +35,8 @@ mod fixture {
             bucket_row: (0..ranks).collect(),
             bucket: vec![4; starts.len()],
             bucket_seq: vec![1; starts.len()],
+            bucket_function: vec![4; starts.len()],
+            bucket_comm: vec![0; starts.len()],
             bucket_bytes: vec![1 << 20; starts.len()],
             bucket_ready: starts.to_vec(),
             bucket_launch: starts.to_vec(),

@@ -86,6 +86,8 @@ fn waterfall() -> Waterfall {
         bucket_row: vec![1],
         bucket: vec![0],
         bucket_seq: vec![77],
+        bucket_function: vec![4],
+        bucket_comm: vec![0],
         bucket_bytes: vec![4],
         bucket_ready: vec![1.0],
         bucket_launch: vec![2.0],

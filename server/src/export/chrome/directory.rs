@@ -18,6 +18,7 @@ const CHUNK: usize = 64 << 10;
 /// A writer of all ranks. No file stays open, because a run may have more ranks than a process may open files.
 pub struct Directory {
     ranks: Vec<RankFile>,
+    world_size: u32,
 }
 
 struct RankFile {
@@ -39,7 +40,8 @@ impl Directory {
             fs::write(&path, b"")?;
             Ok(RankFile { path, waiting: head(run, &[rank]).into_bytes(), launches: 0 })
         };
-        Ok(Self { ranks: (0..run.most_ranks).map(begin).collect::<io::Result<_>>()? })
+        let ranks = (0..run.most_ranks).map(begin).collect::<io::Result<_>>()?;
+        Ok(Self { ranks, world_size: run.ranks_expected })
     }
 
     /// Adds a step.
@@ -49,7 +51,8 @@ impl Directory {
     pub fn step(&mut self, step: &Waterfall) -> io::Result<()> {
         for rank in model::ranks(step, None) {
             let Some(file) = self.ranks.get_mut(rank.rank as usize) else { continue };
-            Events { out: &mut file.waiting, launches: &mut file.launches }.rank(&rank)?;
+            let (out, launches, world_size) = (&mut file.waiting, &mut file.launches, self.world_size);
+            Events { out, launches, world_size }.rank(&rank)?;
             if file.waiting.len() >= CHUNK {
                 file.write_out()?;
             }

@@ -41,6 +41,38 @@ fn a_file_of_one_rank_names_the_rank_and_each_kernel_has_a_launch() {
 }
 
 #[test]
+fn a_collective_has_its_function_and_its_group() {
+    let of_two = Waterfall {
+        bucket_function: vec![Function::AllToAll as u8, Function::ReduceScatter as u8],
+        bucket_comm: vec![0, 9],
+        ..waterfall()
+    };
+    let mut writer = super::super::Writer::begin(Format::Chrome, Vec::new(), &summary(), None)
+        .expect("memory can be written");
+    writer.step(&of_two).expect("memory can be written");
+    let trace = parse(&writer.finish().expect("memory can be written"));
+    let kernels = events(&trace, "kernel");
+    let said = |at: usize| {
+        let (kernel, args) = (&kernels[at], &kernels[at]["args"]);
+        ["Collective name", "Process Group Name", "Group size", "Process Group Ranks"]
+            .map(|key| args[key].to_string())
+            .into_iter()
+            .chain([kernel["name"]
+                .as_str()
+                .unwrap_or_default()
+                .split('(')
+                .next()
+                .unwrap_or_default()
+                .to_owned()])
+            .collect::<Vec<_>>()
+    };
+    // Of all ranks, one has records.
+    assert_eq!(said(1), ["\"all_to_allv\"", "\"0\"", "2", "null", "ncclDevKernel_SendRecv"]);
+    let scatter = "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL";
+    assert_eq!(said(2), ["\"_reduce_scatter_base\"", "\"9\"", "1", "\"[1]\"", scatter]);
+}
+
+#[test]
 fn times_are_whole_microseconds_and_unknown_figures_are_left_out() {
     let trace = parse(&written(Format::Chrome, None));
     assert!(trace["distributedInfo"].get("rank").is_none());

@@ -152,6 +152,8 @@ pub fn only(waterfall: &Waterfall, rows: &[usize]) -> Waterfall {
         bucket_row: moved(&waterfall.bucket_row, &buckets),
         bucket: at(&waterfall.bucket, &buckets),
         bucket_seq: at(&waterfall.bucket_seq, &buckets),
+        bucket_function: at(&waterfall.bucket_function, &buckets),
+        bucket_comm: at(&waterfall.bucket_comm, &buckets),
         bucket_bytes: at(&waterfall.bucket_bytes, &buckets),
         bucket_ready: at(&waterfall.bucket_ready, &buckets),
         bucket_launch: at(&waterfall.bucket_launch, &buckets),
