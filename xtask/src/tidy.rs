@@ -45,8 +45,6 @@ const MAY_IMPORT: [(&str, &[&str]); 24] = [
             "paceline-background",
             "paceline-fuzz",
             "paceline-gpu",
-            // Its tests play recorded traces.
-            "paceline-import",
             "paceline-stacks",
             "paceline-wire",
         ],
@@ -118,6 +116,7 @@ const MAY_IMPORT: [(&str, &[&str]); 24] = [
             "paceline-timing",
             "paceline-attach",
             "paceline",
+            "paceline-import",
             "paceline-examples",
             "paceline-units",
         ],

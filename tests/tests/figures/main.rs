@@ -2,6 +2,7 @@
 
 mod mfu;
 mod predictions;
+mod recorded;
 mod truth;
 mod verdicts;
 mod what_if;
