@@ -1,6 +1,7 @@
 //! `paceline import`, which reads traces of other tools and stores them as a run.
 
 mod files;
+mod like;
 
 use std::path::PathBuf;
 
@@ -32,6 +33,9 @@ pub(super) struct ImportArguments {
     /// Name of the run; runs of the same name are compared with each other [default: the name of the folder]
     #[arg(long)]
     name: Option<String>,
+    /// Only print figures of each file as this tool defines them, and store nothing
+    #[arg(long, value_name = "TOOL", conflicts_with_all = ["name", "server"])]
+    like: Option<like::Tool>,
     /// Server to send the run to [default: the data directory, or the server that uses it]
     #[arg(long, env = "PACELINE_SERVER", value_name = "URL")]
     server: Option<String>,
@@ -44,6 +48,9 @@ pub(super) struct ImportArguments {
 pub(super) fn run(arguments: &ImportArguments) -> anyhow::Result<()> {
     start_logging("warn");
     let paths = files::find(&arguments.paths)?;
+    if let Some(tool) = arguments.like {
+        return like::show(tool, &paths);
+    }
     let name = arguments.name.clone().unwrap_or_else(|| files::name(&paths));
     let run = new_run_id(&name)?;
     let job = read(&run, &name, &paths)?;

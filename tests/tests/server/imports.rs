@@ -133,6 +133,23 @@ fn damaged_and_foreign_files_are_said() -> anyhow::Result<()> {
 }
 
 #[test]
+fn figures_of_another_tool_are_printed_and_nothing_is_stored() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (traces, data) = (folder.path().join("traces"), folder.path().join("data"));
+    write(Traced { ranks: 2, sleeps: None, ..JOB }, &traces)?;
+    std::fs::write(traces.join("notes.json"), "{\"a\": 1}")?;
+    let [from, to] = [&traces, &data].map(|path| path.to_string_lossy());
+    let (out, _) = said(&paceline(&["import", &from, "--like", "hta", "--data", &to])?);
+    let row = out.lines().find(|line| line.ends_with("host_90.1000.pt.trace.json.gz")).unwrap_or_default();
+    let cells: Vec<&str> = row.split_whitespace().collect();
+    // Nothing hides the all-reduces. Of three steps, the last one does not count: eight times 5 ms and more of compute.
+    ensure!(cells.first() == Some(&"0") && cells.get(1) == Some(&"0") && cells.get(2) == Some(&"%"), "{out}");
+    ensure!(row.contains("40.") && out.contains("notes.json is left out: it has no list of events"), "{out}");
+    ensure!(!data.exists(), "{} exists", data.display());
+    Ok(())
+}
+
+#[test]
 fn an_import_goes_to_the_server_that_uses_the_data() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let (traces, data) = (folder.path().join("traces"), folder.path().join("data"));
