@@ -11,6 +11,7 @@ pub mod devices;
 pub mod error;
 pub mod export;
 pub mod guard;
+pub mod imports;
 pub mod ingest;
 mod layouts;
 pub mod live;
@@ -73,6 +74,8 @@ pub struct App {
     pub vitals: Vitals,
     /// The memory for batches in flight.
     pub room: ingest::Room,
+    /// The places for imports.
+    pub imports: imports::Places,
     /// Becomes true when the server stops, which ends live streams.
     pub stopping: watch::Receiver<bool>,
 }
@@ -115,8 +118,10 @@ pub fn router(app: App) -> Router {
         .routes(routes!(ingest::ingest))
         .layer(DefaultBodyLimit::max(wire::batch::MAX_WIRE_BYTES));
     let (ingest_routes, document) = ingest.split_for_parts();
-    // A trace may take longer than any other request. The handler has its own limits.
-    let uploads = OpenApiRouter::with_openapi(document).routes(routes!(captures::upload));
+    // Traces may take longer than any other request. The handlers have limits of their own.
+    let uploads = OpenApiRouter::with_openapi(document)
+        .routes(routes!(captures::upload))
+        .routes(routes!(imports::import));
     let (upload_routes, document) = uploads.split_for_parts();
     let document = Arc::new(document);
     let openapi = get(move || {

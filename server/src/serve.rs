@@ -21,6 +21,7 @@ use crate::captures::Capturing;
 use crate::clock::ServerClock;
 use crate::http::connections;
 use crate::http::guard::Guard;
+use crate::http::imports::Places;
 use crate::http::ingest::Room;
 use crate::http::{self, App};
 use crate::metrics::Metrics;
@@ -119,6 +120,7 @@ impl Server {
             guard: Arc::new(guard),
             vitals: vitals.clone(),
             room: Room::default(),
+            imports: Places::default(),
             stopping: stopping.clone(),
         };
         let task = tokio::spawn(connections::serve(listener, http::router(app), files_allowed(), stopping));

@@ -15,6 +15,7 @@ mod download;
 #[cfg(test)]
 mod fixture;
 mod heatmap;
+mod imports;
 mod key_figure;
 mod keys;
 mod live;

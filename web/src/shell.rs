@@ -7,6 +7,7 @@ use model::route::run_in;
 use model::verdict::alarm;
 
 use crate::commands::{CommandList, Commands, copy_link};
+use crate::imports::Imports;
 use crate::keys::{self, Help};
 use crate::live::Live;
 use crate::news::{ToastList, Toasts};
@@ -47,6 +48,7 @@ fn Page() -> impl IntoView {
     toasts.follow(live);
     provide_context(toasts);
     provide_context(CommandList::start());
+    provide_context(Imports::new());
 
     let run = Memo::new(move |_| address.path.with(|path| run_in(path).map(str::to_owned)));
     Effect::new(move |_| live.look_at(run.get().as_deref()));

@@ -9,6 +9,7 @@ mod collectives;
 pub mod comparison;
 mod figure;
 pub mod goodput;
+pub mod imports;
 mod report;
 mod run;
 pub mod scaling;

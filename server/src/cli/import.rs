@@ -5,16 +5,17 @@ mod like;
 
 use std::path::PathBuf;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use clap::Args;
-use import::job::{self, ImportedRank, Job, Source};
 use wire::batch::Batch;
 use wire::codec;
 use wire::ids::RunId;
 
-use super::run::{closing_report, distant_report, new_run_id, server_for};
+use super::run::{closing_report, distant_report, server_for};
 use super::{DataArgument, TokenArgument, print, runtime, start_logging};
+use crate::imports::{self, Read};
 use crate::launch;
+use crate::run_id::new_run_id;
 
 /// The arguments of `paceline import`.
 #[derive(Debug, Args)]
@@ -53,71 +54,9 @@ pub(super) fn run(arguments: &ImportArguments) -> anyhow::Result<()> {
     }
     let name = arguments.name.clone().unwrap_or_else(|| files::name(&paths));
     let run = new_run_id(&name)?;
-    let job = read(&run, &name, &paths)?;
-    print(&summary(&job))?;
-    runtime()?.block_on(store(arguments, &run, job.batches))
-}
-
-/// Reads the files and joins them. Files that cannot be read are listed, and the others are imported.
-fn read(run: &RunId, name: &str, paths: &[PathBuf]) -> anyhow::Result<Job> {
-    let (mut sources, mut skipped): (Vec<Source>, Vec<String>) = (Vec::new(), Vec::new());
-    for (path, source) in files::read(paths) {
-        match source {
-            Ok(source) => sources.push(source),
-            Err(error) => skipped.push(format!("{}: {error}", files::file_name(&path))),
-        }
-    }
-    for reason in &skipped {
-        print(&format!("Skipped {reason}\n"))?;
-    }
-    if sources.is_empty() {
-        bail!("none of the {} files can be imported", paths.len());
-    }
-    Ok(job::join(run, name, sources)?)
-}
-
-fn summary(job: &Job) -> String {
-    let mut text = format!(
-        "Imported {} of {} ranks{}\n",
-        job.ranks.len(),
-        job.world_size,
-        if job.missing() > 0 { ": the others have no file" } else { "" }
-    );
-    for ImportedRank { rank, file, steps, kernels, collectives, .. } in &job.ranks {
-        let steps = match steps.as_slice() {
-            [] => "no step".into(),
-            [one] => format!("step {one}"),
-            [first, .., last] => format!("steps {first} to {last}"),
-        };
-        text += &format!(
-            "  rank {rank:<5} {steps}, {kernels} kernels and copies, {collectives} collectives  {file}\n"
-        );
-    }
-    for remark in &job.remarks {
-        text += &format!("  {remark}\n");
-    }
-    text + &remarks(&job.ranks)
-}
-
-/// Returns the remarks on files, each once, with the ranks that it concerns.
-fn remarks(ranks: &[ImportedRank]) -> String {
-    let mut by_text: Vec<(&str, Vec<String>)> = Vec::new();
-    for rank in ranks {
-        for remark in &rank.remarks {
-            match by_text.iter_mut().find(|(text, _)| text == remark) {
-                Some((_, ranks)) => ranks.push(rank.rank.to_string()),
-                None => by_text.push((remark, vec![rank.rank.to_string()])),
-            }
-        }
-    }
-    let line = |(text, of): &(&str, Vec<String>)| {
-        if of.len() == ranks.len() {
-            format!("  {text}\n")
-        } else {
-            format!("  rank {}: {text}\n", of.join(", "))
-        }
-    };
-    by_text.iter().map(line).collect()
+    let Read { imported, batches } = files::read(&paths).join(&run, &name)?;
+    print(&imports::summary(&imported))?;
+    runtime()?.block_on(store(arguments, &run, batches))
 }
 
 /// Sends the batches to the server, or to one that is started for it, and prints the report.

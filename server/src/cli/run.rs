@@ -16,6 +16,7 @@ use super::{JobArguments, complain, print, runtime, start_logging};
 use crate::export::text;
 use crate::launch::hooks::Hooks;
 use crate::launch::{self, Job, Start};
+use crate::run_id::new_run_id;
 use crate::serve::{Options, Server};
 use crate::state::command::Command;
 use crate::state::hub::Hub;
@@ -124,20 +125,6 @@ pub(super) async fn server_for(
     }
 }
 
-/// Returns a new run id, `name-YYYYMMDD-HHMMSS-xxxx`. Ids of one name sort by time, and ids of the same second differ.
-pub(super) fn new_run_id(name: &str) -> anyhow::Result<RunId> {
-    let safe: String = name
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-') { c } else { '-' })
-        .collect();
-    // Run ids are used on command lines, where a leading dash begins an option.
-    let safe = safe.trim_start_matches(['.', '-']).chars().take(40).collect::<String>();
-    let now = jiff::Timestamp::now();
-    let unique = (now.as_nanosecond() as u64 ^ u64::from(std::process::id()).rotate_left(20)) & 0xffff;
-    let when = now.strftime("%Y%m%d-%H%M%S");
-    Ok(RunId::new(format!("{}-{when}-{unique:04x}", if safe.is_empty() { "run" } else { &safe }))?)
-}
-
 pub(super) async fn closing_report(hub: &Hub, run: &RunId, attached: bool) -> String {
     match ended_report(hub, run, usize::MAX).await {
         Some(report) => format!("\n{}", text::report(&report)),
@@ -190,17 +177,4 @@ async fn until_interrupted() -> anyhow::Result<()> {
         _ = terminate.recv() => {}
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_run_id_can_be_made_from_any_name() {
-        for name in ["char_lm", "my model/v2 (test)", "...", "", &"x".repeat(200), "größe", "--help"] {
-            let id = new_run_id(name).unwrap();
-            assert!(!id.as_str().starts_with('-'), "the id looks like an option: {id}");
-        }
-    }
 }

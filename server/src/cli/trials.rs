@@ -8,6 +8,7 @@ use wire::views::{Report, RunState};
 
 use super::{DataArgument, print, run};
 use crate::launch::{self, Job, Start};
+use crate::run_id::new_run_id;
 use crate::serve::{Options, Server};
 
 /// One run of a job.
@@ -40,7 +41,7 @@ impl Trial<'_> {
     pub(super) async fn run(self, server: &Server, most: usize) -> anyhow::Result<Report> {
         let program = launch::find_program(&self.command[0])?;
         let name = format!("{}-{}", self.by, program.file_stem().unwrap_or_default().to_string_lossy());
-        let id = run::new_run_id(&name)?;
+        let id = new_run_id(&name)?;
         let (placeholder, text) = &self.placeholder;
         let job = Job {
             arguments: self.command[1..]

@@ -56,20 +56,28 @@ const BODY_WITHIN: Duration = Duration::from_secs(10);
 pub async fn ingest(State(app): State<App>, request: Request) -> Result<Response, Failure> {
     let _body = app.room.take(body_bytes(request.headers())).await.map_err(|full| full.counted(&app))?;
     let frame = read(&app, request).await?;
+    accept(&app, frame).await
+}
+
+/// Stores an encoded batch and passes it to the hub, as [`ingest`] says. Returns the answer to the agent.
+///
+/// # Errors
+/// Returns an error if the batch is not valid, does not fit its run, or cannot be stored now.
+pub async fn accept(app: &App, frame: Bytes) -> Result<Response, Failure> {
     let received = app.clock.now();
     let expected = expected_bytes(&frame);
-    let mut room = app.room.take(expected).await.map_err(|full| full.counted(&app))?;
-    let batch = wire::codec::decode(&frame).map_err(|error| refused(&app, bad_batch(&error)))?;
+    let mut room = app.room.take(expected).await.map_err(|full| full.counted(app))?;
+    let batch = wire::codec::decode(&frame).map_err(|error| refused(app, bad_batch(&error)))?;
     // Tables of equal rows and lists of empty texts grow far more. Waiting for memory here would hold them meanwhile.
     let more = batch.held_bytes().saturating_sub(expected);
-    room.merge(app.room.take_now(more).map_err(|full| full.counted(&app))?);
+    room.merge(app.room.take_now(more).map_err(|full| full.counted(app))?);
     let batch = Box::new(batch);
     let Checked { batch, verdict, is_first, asked, is_renumbered } =
         app.hub.ask(|reply| Command::Check { batch, reply }).await?;
     match verdict {
         Ok(()) => {}
         Err(ApplyError::Duplicate) => return Ok(receipt(&batch).into_response()),
-        Err(error) => return Err(denied(&app, &error)),
+        Err(error) => return Err(denied(app, &error)),
     }
     // What is stored has the numbers under which the steps are analyzed.
     let frame = match is_renumbered {
@@ -77,7 +85,7 @@ pub async fn ingest(State(app): State<App>, request: Request) -> Result<Response
         false => frame,
     };
     let (bytes, records) = (frame.len() as u64, batch.events.len() as u64);
-    app.log.append(batch.run.clone(), received, frame).await.map_err(|error| deferred(&app, &error))?;
+    app.log.append(batch.run.clone(), received, frame).await.map_err(|error| deferred(app, &error))?;
     let receipt = receipt(&batch);
     let room = Some(room);
     if is_first {
@@ -85,7 +93,7 @@ pub async fn ingest(State(app): State<App>, request: Request) -> Result<Response
         let apply = |reply| Command::Apply { batch, received, reply: Some(reply), room };
         match app.hub.ask(apply).await? {
             Ok(()) | Err(ApplyError::Duplicate) => {}
-            Err(error) => return Err(denied(&app, &error)),
+            Err(error) => return Err(denied(app, &error)),
         }
     } else {
         app.hub.send(Command::Apply { batch, received, reply: None, room }).await?;

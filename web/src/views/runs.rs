@@ -1,6 +1,7 @@
 //! The list of runs.
 
 mod filters;
+mod import;
 mod listing;
 mod overlay;
 mod row;
@@ -10,6 +11,7 @@ use leptos::prelude::*;
 use wasm_bindgen::JsCast as _;
 
 use self::filters::Filters;
+use self::import::{DropArea, ImportButton, ImportPanel};
 use self::listing::Listing;
 use self::overlay::Overlay;
 use self::table::RunTable;
@@ -28,13 +30,20 @@ pub fn Runs() -> impl IntoView {
         _ => false,
     });
     let is_empty = Memo::new(move |_| live.runs.with(|runs| runs.as_ref().map(Vec::is_empty)));
-    move || match is_empty.get() {
+    let list = move || match is_empty.get() {
         None => {
             view! { <section class="empty" aria-busy="true"><p class="quiet">"Loading runs…"</p></section> }
                 .into_any()
         }
         Some(true) => view! { <NoRuns /> }.into_any(),
         Some(false) => view! { <List /> }.into_any(),
+    };
+    view! {
+        <DropArea />
+        <div class="page">
+            <ImportPanel />
+            {list}
+        </div>
     }
 }
 
@@ -49,6 +58,8 @@ fn NoRuns() -> impl IntoView {
                 "The run appears here within a second. To record a job that another launcher starts, set "
                 <code>"PACELINE_SERVER"</code>" to this address and "<code>"PACELINE_RUN_ID"</code>" to a name."
             </p>
+            <p>"Or look at a job that PyTorch's profiler traced: drop the traces of its ranks here, or choose them."</p>
+            <p><ImportButton /></p>
         </section>
     }
 }
@@ -73,6 +84,7 @@ fn List() -> impl IntoView {
                 <h1>"Runs"</h1>
                 <span class="quiet" role="status" data-testid="count">{count}</span>
                 <span class="grow"></span>
+                <ImportButton />
                 <CompareLink listing=listing />
             </div>
             <Filters listing=listing />

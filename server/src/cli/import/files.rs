@@ -9,11 +9,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context as _, ensure};
 use import::{Source, Unreadable};
 use indicatif::ProgressBar;
+use wire::views::imports::may_be_trace;
 
 use crate::cli::progress;
-
-/// Parts of the names of files that are traces. A killed job leaves `.tmp` behind.
-const NAMES: [&str; 2] = [".json", ".tmp"];
+use crate::imports::Files;
 
 /// Returns the files that `paths` name: files, folders of them, and patterns.
 ///
@@ -42,7 +41,7 @@ fn in_folder(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries =
         std::fs::read_dir(folder).with_context(|| format!("cannot read the folder {}", folder.display()))?;
     let files = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.is_file());
-    Ok(files.filter(|path| NAMES.iter().any(|part| file_name(path).contains(part))).collect())
+    Ok(files.filter(|path| may_be_trace(&file_name(path))).collect())
 }
 
 fn matching(pattern: &Path) -> anyhow::Result<Vec<PathBuf>> {
@@ -52,7 +51,7 @@ fn matching(pattern: &Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 /// Returns the name of a file without its folder.
-pub(super) fn file_name(path: &Path) -> String {
+fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
@@ -70,7 +69,7 @@ pub(super) fn name(paths: &[PathBuf]) -> String {
 }
 
 /// Reads the files, several at a time.
-pub(super) fn read(paths: &[PathBuf]) -> Vec<(PathBuf, Result<Source, Unreadable>)> {
+pub(super) fn read(paths: &[PathBuf]) -> Files {
     let sizes = paths.iter().map(|path| path.metadata().map_or(0, |metadata| metadata.len()));
     let bar = progress::bar("reading", sizes.sum());
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(paths.len());
@@ -80,17 +79,17 @@ pub(super) fn read(paths: &[PathBuf]) -> Vec<(PathBuf, Result<Source, Unreadable
             scope.spawn(|| {
                 while let Some(path) = paths.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let source = read_one(path, &bar);
-                    read.lock()
-                        .unwrap_or_else(std::sync::PoisonError::into_inner)
-                        .push((path.clone(), source));
+                    read.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((path, source));
                 }
             });
         }
     });
     bar.finish_and_clear();
     let mut read = read.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    read.sort_by(|a, b| a.0.cmp(&b.0));
-    read
+    read.sort_by_key(|(path, _)| *path);
+    let mut files = Files::default();
+    read.into_iter().for_each(|(path, source)| files.add(&file_name(path), source));
+    files
 }
 
 fn read_one(path: &Path, bar: &ProgressBar) -> Result<Source, Unreadable> {

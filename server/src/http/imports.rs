@@ -1,0 +1,156 @@
+//! Imports: receives the files of a job, reads them while they arrive, and stores what they hold as a run.
+
+mod upload;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Query, Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use serde::Deserialize;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep, timeout};
+use utoipa::IntoParams;
+use wire::batch::Batch;
+use wire::views::ApiError;
+use wire::views::imports::ImportedRun;
+
+use self::upload::Upload;
+use super::App;
+use super::answer::{Form, answer, aside};
+use super::error::Failure;
+use super::ingest;
+use crate::imports::{Files, NotImported, Read};
+use crate::run_id::new_run_id;
+
+/// The number of imports at the same time. Each holds what the device ran in memory ([`upload::MAX_HELD`]).
+const PLACES: usize = 1;
+/// The longest time for all files to arrive: 64 GiB at 20 MB/s.
+const IMPORT_WITHIN: Duration = Duration::from_secs(3_600);
+/// The longest name of a run, in characters.
+const MAX_NAME_CHARS: usize = 200;
+/// How often a batch is offered to a server that is busy, and the pause between.
+const OFFERS: u32 = 30;
+const OFFER_AGAIN: Duration = Duration::from_secs(1);
+
+/// The places for imports.
+#[derive(Clone)]
+pub struct Places(Arc<Semaphore>);
+
+impl Default for Places {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(PLACES)))
+    }
+}
+
+impl Places {
+    fn take(&self) -> Result<OwnedSemaphorePermit, Failure> {
+        let full = |_| Failure::Busy("another import is in progress: try again when it is done".into());
+        self.0.clone().try_acquire_owned().map_err(full)
+    }
+}
+
+/// How to import.
+#[derive(Debug, Deserialize, IntoParams)]
+pub struct ImportQuery {
+    /// The name of the run. Runs of one name are compared with each other. Default: what the names of the files have in
+    /// common.
+    name: Option<String>,
+    /// The format of the answer. Default: JSON.
+    #[serde(default)]
+    #[param(inline)]
+    form: Form,
+}
+
+/// Imports files as one run: the traces of one job, of the same steps, one part of the form per file, in any order.
+///
+/// A file is read while it arrives. A file that cannot be read is skipped, with a reason in the answer. Nothing is stored
+/// unless all files arrived: a client cancels an import by closing the connection. An import takes at most 4,096 files, 64
+/// GiB and an hour. The server makes one import at a time.
+#[utoipa::path(
+    post,
+    path = "/api/v1/imports",
+    params(ImportQuery),
+    request_body(content = Vec<u8>, content_type = "multipart/form-data"),
+    responses(
+        (status = 201, description = "The run is stored.", body = ImportedRun),
+        (status = 400, description = "The files are not a job. The error says why.", body = ApiError),
+        (status = 413, description = "There are more files or more bytes than allowed.", body = ApiError),
+        (status = 503, description = "Another import is in progress, or the server is busy. Try again after \
+            Retry-After.", body = ApiError)
+    )
+)]
+pub async fn import(
+    State(app): State<App>,
+    Query(wanted): Query<ImportQuery>,
+    request: Request,
+) -> Result<Response, Failure> {
+    let mut upload = Upload::new(request).await?;
+    let received = receive(&app, &mut upload).await;
+    if received.is_err() {
+        upload.discard().await;
+    }
+    let (files, place) = received?;
+    let name = named(wanted.name, upload.names())?;
+    let run = new_run_id(&name)?;
+    let Read { imported, batches } = aside(move || files.join(&run, &name)).await??;
+    // A run that is stored in part would be worse than one that nobody waits for: a client that leaves does not end this.
+    let stored = tokio::spawn(store(app, batches, place)).await;
+    stored.map_err(|error| Failure::Server(error.to_string()))??;
+    Ok((StatusCode::CREATED, answer(wanted.form, &imported)?).into_response())
+}
+
+async fn receive(app: &App, upload: &mut Upload) -> Result<(Files, OwnedSemaphorePermit), Failure> {
+    let place = app.imports.take()?;
+    let late = |_| {
+        let minutes = IMPORT_WITHIN.as_secs() / 60;
+        Failure::BadRequest(format!("the files did not arrive within {minutes} minutes: nothing is imported"))
+    };
+    let files = timeout(IMPORT_WITHIN, upload.read()).await.map_err(late)??;
+    Ok((files, place))
+}
+
+fn named(asked: Option<String>, files: &[String]) -> Result<String, Failure> {
+    let name = asked.filter(|name| !name.is_empty()).unwrap_or_else(|| crate::imports::name_of(files));
+    if name.chars().count() > MAX_NAME_CHARS {
+        return Err(Failure::BadRequest(format!(
+            "the name of a run has at most {MAX_NAME_CHARS} characters"
+        )));
+    }
+    Ok(name)
+}
+
+/// Stores the batches as those of agents are. The place is free again after that.
+async fn store(app: App, batches: Vec<Batch>, _place: OwnedSemaphorePermit) -> Result<(), Failure> {
+    let count = batches.len();
+    for (done, batch) in batches.into_iter().enumerate() {
+        offer(&app, &batch).await.map_err(|failure| match done {
+            0 => failure,
+            _ => Failure::Server(format!(
+                "run {} is incomplete, because {done} of its {count} batches are stored: {failure}",
+                batch.run
+            )),
+        })?;
+    }
+    Ok(())
+}
+
+/// Stores a batch, with patience while the server is busy.
+async fn offer(app: &App, batch: &Batch) -> Result<(), Failure> {
+    let frame = wire::codec::encode(batch).map_err(|error| Failure::Server(error.to_string()))?;
+    let frame = axum::body::Bytes::from(frame);
+    for _ in 1..OFFERS {
+        match ingest::accept(app, frame.clone()).await {
+            Err(Failure::Busy(_)) => sleep(OFFER_AGAIN).await,
+            answered => return answered.map(drop),
+        }
+    }
+    ingest::accept(app, frame).await.map(drop)
+}
+
+impl From<NotImported> for Failure {
+    fn from(error: NotImported) -> Self {
+        Self::BadRequest(error.to_string())
+    }
+}

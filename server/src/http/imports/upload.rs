@@ -1,0 +1,208 @@
+//! The form that carries the files of an import. A file is read on another thread while it arrives, so that no more of it
+//! than a few pieces is in memory.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::multipart::{Field, MultipartError};
+use axum::extract::{DefaultBodyLimit, FromRequest as _, Multipart, Request};
+use hyper::body::Frame;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use crate::http::answer::aside;
+use crate::http::error::Failure;
+use crate::imports::Files;
+use crate::printable::one_line;
+
+/// The largest number of files.
+const MAX_FILES: usize = 4_096;
+/// The largest size of all files as sent, in bytes: 1,024 traces of 64 MiB.
+const MAX_BYTES: u64 = 64 << 30;
+/// The largest number of kernels, copies and launches of the files before the last one. They take at most 64 bytes each, so
+/// all take at most 1 GiB, and the last file takes as much as [`import::read`] allows for one.
+pub(super) const MAX_HELD: usize = 16_000_000;
+/// The longest time for the next piece of a file to arrive.
+const PIECE_WITHIN: Duration = Duration::from_secs(30);
+/// The number of pieces between the connection and the reading thread. A piece is at most the buffer of a connection, so
+/// they take at most 1 MiB.
+const PIECES: usize = 16;
+/// The most that arrives of the form without a piece of a file in it, in bytes. The form's parser holds that in memory.
+const MAX_BETWEEN: usize = 4 << 20;
+/// The longest name of a file that is kept, in characters.
+const MAX_NAME_CHARS: usize = 200;
+/// For how long the rest of a refused form is read. A client that still sends would not read the answer.
+const DISCARD_WITHIN: Duration = Duration::from_secs(2);
+
+/// The form of an import while it arrives.
+pub(super) struct Upload {
+    form: Multipart,
+    between: Arc<AtomicUsize>,
+    names: Vec<String>,
+}
+
+impl Upload {
+    /// # Errors
+    /// Returns an error if the request is not a form.
+    pub(super) async fn new(request: Request) -> Result<Self, Failure> {
+        let between = Arc::new(AtomicUsize::new(0));
+        let mut request = request.map(|body| Body::new(Measured { body, between: between.clone() }));
+        // The form has limits of its own.
+        DefaultBodyLimit::apply(DefaultBodyLimit::disable(), &mut request);
+        let form = Multipart::from_request(request, &()).await;
+        let form = form.map_err(|error| {
+            Failure::BadRequest(format!("{}: send the files as multipart/form-data", error.body_text()))
+        })?;
+        Ok(Self { form, between, names: Vec::new() })
+    }
+
+    /// Returns the names of the files that have arrived.
+    pub(super) fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Reads all files.
+    ///
+    /// # Errors
+    /// Returns an error if the form is damaged, ends early, stalls, or exceeds a limit.
+    pub(super) async fn read(&mut self) -> Result<Files, Failure> {
+        let (mut files, mut left) = (Files::default(), MAX_BYTES);
+        while let Some(field) = in_time(self.form.next_field()).await? {
+            self.between.store(0, Ordering::Relaxed);
+            let name = file_name(&field)?;
+            if files.count() == MAX_FILES {
+                return Err(Failure::TooLarge(format!("there are more than {MAX_FILES} files")));
+            }
+            if files.held() > MAX_HELD {
+                return Err(Failure::TooLarge(format!(
+                    "the files before {name} have more than {MAX_HELD} kernels and launches: import fewer ranks or \
+                     fewer steps"
+                )));
+            }
+            let read = read_file(&name, field, &self.between, &mut left).await?;
+            files.add(&name, read);
+            self.names.push(name);
+        }
+        Ok(files)
+    }
+
+    /// Reads what still arrives, and forgets it.
+    pub(super) async fn discard(&mut self) {
+        let rest = async {
+            while let Ok(Some(mut field)) = self.form.next_field().await {
+                self.between.store(0, Ordering::Relaxed);
+                while let Ok(Some(_)) = field.chunk().await {
+                    self.between.store(0, Ordering::Relaxed);
+                }
+            }
+        };
+        let _in_time = timeout(DISCARD_WITHIN, rest).await;
+    }
+}
+
+/// Returns the name of the file in a part of the form, without its folder.
+fn file_name(field: &Field<'_>) -> Result<String, Failure> {
+    let Some(path) = field.file_name() else {
+        let name =
+            one_line(field.name().unwrap_or_default()).chars().take(MAX_NAME_CHARS).collect::<String>();
+        return Err(Failure::BadRequest(format!(
+            "the part {name:?} of the form is not a file: send files only, and the name of the run as ?name="
+        )));
+    };
+    let name = path.rsplit(['/', '\\']).next().unwrap_or_default();
+    Ok(one_line(name).chars().take(MAX_NAME_CHARS).collect())
+}
+
+/// Reads one file. The outer error ends the import, the inner one skips the file.
+async fn read_file(
+    name: &str,
+    mut field: Field<'_>,
+    between: &AtomicUsize,
+    left: &mut u64,
+) -> Result<Result<import::Source, import::Unreadable>, Failure> {
+    let (pieces, arriving) = mpsc::channel(PIECES);
+    let file = name.to_owned();
+    let reading =
+        tokio::spawn(aside(move || import::read(&file, Arriving { arriving, piece: Bytes::new() })));
+    let mut is_read = true;
+    while let Some(piece) = in_time(field.chunk()).await? {
+        between.store(0, Ordering::Relaxed);
+        *left = left.checked_sub(piece.len() as u64).ok_or_else(|| {
+            Failure::TooLarge(format!(
+                "the files have more than {} GiB: import fewer at a time",
+                MAX_BYTES >> 30
+            ))
+        })?;
+        // The thread stops before the end of a file that it cannot read. The rest of it is dropped.
+        is_read = is_read && pieces.send(piece).await.is_ok();
+    }
+    drop(pieces);
+    reading.await.map_err(|error| Failure::Server(error.to_string()))?
+}
+
+/// Waits for the next part of the form.
+async fn in_time<T>(next: impl Future<Output = Result<T, MultipartError>>) -> Result<T, Failure> {
+    match timeout(PIECE_WITHIN, next).await {
+        Ok(Ok(part)) => Ok(part),
+        Ok(Err(error)) => Err(Failure::BadRequest(format!(
+            "the files did not arrive whole, and nothing is imported: {}",
+            error.body_text()
+        ))),
+        Err(_) => Err(Failure::BadRequest(format!(
+            "nothing arrived for {} s, and nothing is imported",
+            PIECE_WITHIN.as_secs()
+        ))),
+    }
+}
+
+/// A file that arrives, for a thread that may block.
+struct Arriving {
+    arriving: mpsc::Receiver<Bytes>,
+    piece: Bytes,
+}
+
+impl io::Read for Arriving {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        while self.piece.is_empty() {
+            match self.arriving.blocking_recv() {
+                Some(piece) => self.piece = piece,
+                // Also if the connection broke. The import then fails, and what was read is dropped.
+                None => return Ok(0),
+            }
+        }
+        let length = into.len().min(self.piece.len());
+        into[..length].copy_from_slice(&self.piece.split_to(length));
+        Ok(length)
+    }
+}
+
+/// A body that fails when too much of it arrives without a piece of a file. The parser of forms has no limit for that.
+struct Measured {
+    body: Body,
+    between: Arc<AtomicUsize>,
+}
+
+impl hyper::body::Body for Measured {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if let Poll::Ready(Some(Ok(frame))) = &frame {
+            let bytes = frame.data_ref().map_or(0, Bytes::len);
+            if self.between.fetch_add(bytes, Ordering::Relaxed) + bytes > MAX_BETWEEN {
+                let sentence = format!("{} KiB arrived without a file in them", MAX_BETWEEN >> 10);
+                return Poll::Ready(Some(Err(axum::Error::new(io::Error::other(sentence)))));
+            }
+        }
+        frame
+    }
+}

@@ -1,0 +1,191 @@
+//! Imports: files of other tools become a run. The command line reads the files, the HTTP server receives them; what they
+//! do with them is here.
+
+mod text;
+
+use import::job::{self, ImportedRank, Job, NotAJob};
+use import::{Source, Unreadable};
+use wire::batch::Batch;
+use wire::ids::{Rank, RunId};
+use wire::views::imports::{ImportedFile, ImportedRun, SkippedFile};
+
+use crate::printable::one_line;
+
+pub use text::{skipped, summary};
+
+/// The number of skipped files whose reasons an error lists.
+const REASONS_SHOWN: usize = 5;
+
+/// The files of an import that have been read so far.
+#[derive(Debug, Default)]
+pub struct Files {
+    sources: Vec<Source>,
+    skipped: Vec<SkippedFile>,
+}
+
+/// A run that is read but not stored.
+#[derive(Debug)]
+pub struct Read {
+    /// What became of the files.
+    pub imported: ImportedRun,
+    /// The batches to store, in this order.
+    pub batches: Vec<Batch>,
+}
+
+/// The reason why files do not become a run.
+#[derive(Debug, thiserror::Error)]
+pub enum NotImported {
+    /// No file can be read.
+    #[error("none of the {} files can be imported{}", .0.len(), reasons(.0))]
+    Nothing(Vec<SkippedFile>),
+    /// The files are not of one job.
+    #[error(transparent)]
+    NotAJob(#[from] NotAJob),
+}
+
+impl Files {
+    /// Adds what [`import::read`] returned for a file. A file that cannot be read is skipped, and the others count.
+    pub fn add(&mut self, file: &str, read: Result<Source, Unreadable>) {
+        match read {
+            Ok(source) => self.sources.push(source),
+            Err(error) => self.skipped.push(SkippedFile {
+                file: file.to_owned(),
+                // It may quote what is in the file.
+                reason: one_line(&error.to_string()).into_owned(),
+            }),
+        }
+    }
+
+    /// Returns the number of files, with those that are skipped.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.sources.len() + self.skipped.len()
+    }
+
+    /// Returns the number of kernels, copies and launches that are held in memory.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.sources.iter().map(|source| source.trace.work.len() + source.trace.launches.len()).sum()
+    }
+
+    /// Joins the files as the run `run`, of this name.
+    ///
+    /// # Errors
+    /// Returns an error if no file could be read, or if they are not of one job.
+    pub fn join(self, run: &RunId, name: &str) -> Result<Read, NotImported> {
+        let Self { sources, skipped } = self;
+        if sources.is_empty() {
+            return Err(NotImported::Nothing(skipped));
+        }
+        let Job { ranks, world_size, batches, remarks } = job::join(run, name, sources)?;
+        let remarks = remarks.into_iter().chain(by_rank(&ranks)).collect();
+        let imported = ImportedRun {
+            run: run.clone(),
+            name: name.to_owned(),
+            world_size,
+            ranks: ranks.into_iter().map(file).collect(),
+            skipped,
+            remarks,
+        };
+        Ok(Read { imported, batches })
+    }
+}
+
+fn file(rank: ImportedRank) -> ImportedFile {
+    let ImportedRank { rank, file, steps, kernels, collectives, .. } = rank;
+    ImportedFile { rank: Rank(rank), file, steps, kernels, collectives }
+}
+
+/// Returns the remarks on files, each once, with the ranks that it concerns.
+fn by_rank(ranks: &[ImportedRank]) -> Vec<String> {
+    let mut by_text: Vec<(&str, Vec<String>)> = Vec::new();
+    for rank in ranks {
+        for remark in &rank.remarks {
+            match by_text.iter_mut().find(|(text, _)| text == remark) {
+                Some((_, ranks)) => ranks.push(rank.rank.to_string()),
+                None => by_text.push((remark, vec![rank.rank.to_string()])),
+            }
+        }
+    }
+    let line = |(text, of): (&str, Vec<String>)| match of.len() == ranks.len() {
+        true => text.to_owned(),
+        false => format!("rank {}: {text}", of.join(", ")),
+    };
+    by_text.into_iter().map(line).collect()
+}
+
+fn reasons(skipped: &[SkippedFile]) -> String {
+    let listed = skipped.iter().take(REASONS_SHOWN).map(|one| format!("{}: {}", one.file, one.reason));
+    let more = skipped.len().saturating_sub(REASONS_SHOWN);
+    let more = (more > 0).then(|| format!("and {more} more"));
+    let all = listed.chain(more).collect::<Vec<_>>().join("; ");
+    if all.is_empty() { all } else { format!(": {all}") }
+}
+
+/// Returns a name for the run of files with these names: the part before the first dot that they begin with alike. Numbers
+/// at its end count ranks, so they are left out, unless there is only one file.
+#[must_use]
+pub fn name_of(files: &[String]) -> String {
+    let mut stems = files.iter().map(|file| file.split('.').next().unwrap_or_default());
+    let Some(first) = stems.next() else { return "imported".into() };
+    let mut common = first.to_owned();
+    for stem in stems {
+        let same = common.chars().zip(stem.chars()).take_while(|(a, b)| a == b).map(|(a, _)| a);
+        common = same.collect();
+    }
+    let name = match files {
+        [_] => common.as_str(),
+        _ => common.trim_end_matches(|c: char| c.is_ascii_digit() || matches!(c, '-' | '_')),
+    };
+    if name.is_empty() { "imported".into() } else { name.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_named_after_what_its_files_have_in_common() {
+        for (files, name) in [
+            (&["resnet-3.json"][..], "resnet-3"),
+            (&["resnet-rank-0.json", "resnet-rank-1.json"], "resnet-rank"),
+            (&["host_90.1000.pt.trace.json.gz", "host_89.1001.pt.trace.json.gz"], "host"),
+            (&["0.json", "1.json"], "imported"),
+            (&["größe1.json", "größte.json"], "größ"),
+            (&[".json"], "imported"),
+            (&[], "imported"),
+        ] {
+            let files: Vec<String> = files.iter().map(|&file| file.to_owned()).collect();
+            assert_eq!(name_of(&files), name, "{files:?}");
+        }
+    }
+
+    #[test]
+    fn an_error_lists_the_first_reasons() {
+        let mut files = Files::default();
+        for number in 0..7 {
+            files.add(&format!("{number}.json"), import::read("", &b"{}"[..]));
+        }
+        assert_eq!((files.count(), files.held()), (7, 0));
+        let error = files.join(&RunId::new("a").unwrap(), "a").unwrap_err().to_string();
+        assert!(
+            error.starts_with("none of the 7 files can be imported: 0.json: it has no list of"),
+            "{error}"
+        );
+        assert!(error.ends_with("; and 2 more") && !error.contains("5.json"), "{error}");
+    }
+
+    #[test]
+    fn a_remark_on_some_ranks_names_them_and_one_on_all_does_not() {
+        let rank = |rank, remarks: &[&str]| ImportedRank {
+            rank,
+            file: String::new(),
+            steps: Vec::new(),
+            kernels: 0,
+            collectives: 0,
+            remarks: remarks.iter().map(|&remark| remark.to_owned()).collect(),
+        };
+        let ranks = [rank(0, &["all"]), rank(1, &["some", "all"]), rank(2, &["all", "some"])];
+        assert_eq!(by_rank(&ranks), ["all", "rank 1, 2: some"]);
+    }
+}

@@ -1,0 +1,82 @@
+//! What became of the files of an import.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{Rank, RunId};
+
+/// Parts of the names of files that are traces: of a folder, only these are read. A killed job leaves `.tmp` behind.
+const TRACE_NAMES: [&str; 2] = [".json", ".tmp"];
+
+/// Returns whether a file of this name, in a folder that is imported, may be a trace.
+#[must_use]
+pub fn may_be_trace(name: &str) -> bool {
+    TRACE_NAMES.iter().any(|part| name.contains(part))
+}
+
+/// A run that was imported from files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ImportedRun {
+    /// The id of the run.
+    pub run: RunId,
+    /// Its name.
+    pub name: String,
+    /// The number of ranks of the job, with those that have no file.
+    pub world_size: u32,
+    /// The ranks that have a file, in ascending order.
+    pub ranks: Vec<ImportedFile>,
+    /// The files that are not imported.
+    pub skipped: Vec<SkippedFile>,
+    /// What is damaged, missing or left out in the others, as sentences. Each stands once, with the ranks that it concerns.
+    pub remarks: Vec<String>,
+}
+
+/// A file that became a rank.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ImportedFile {
+    /// The rank.
+    pub rank: Rank,
+    /// The name of the file, without its folder.
+    pub file: String,
+    /// The numbers of the imported steps.
+    pub steps: Vec<u64>,
+    /// The number of kernels and copies in the file.
+    pub kernels: u64,
+    /// The number of collectives in the imported steps.
+    pub collectives: u64,
+}
+
+/// A file that is not imported.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct SkippedFile {
+    /// The name of the file, without its folder.
+    pub file: String,
+    /// Why it is skipped.
+    pub reason: String,
+}
+
+impl ImportedFile {
+    /// Returns which steps are imported, and how much of them, as part of a sentence.
+    #[must_use]
+    pub fn extent(&self) -> String {
+        let Self { steps, kernels, collectives, .. } = self;
+        let steps = match steps.as_slice() {
+            [] => "no step".into(),
+            [one] => format!("step {one}"),
+            [first, .., last] => format!("steps {first} to {last}"),
+        };
+        format!("{steps}, {kernels} kernels and copies, {collectives} collectives")
+    }
+}
+
+impl ImportedRun {
+    /// Returns how many ranks of the job have a file, as a sentence without its full stop.
+    #[must_use]
+    pub fn found(&self) -> String {
+        let (found, all) = (self.ranks.len(), self.world_size);
+        let others = if found < all as usize { ": the others have no file" } else { "" };
+        format!("Imported {found} of {all} ranks{others}")
+    }
+}
