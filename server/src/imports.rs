@@ -11,7 +11,7 @@ use wire::views::imports::{ImportedFile, ImportedRun, SkippedFile};
 
 use crate::printable::one_line;
 
-pub use text::{skipped, summary};
+pub use text::summary;
 
 /// The number of skipped files whose reasons an error lists.
 const REASONS_SHOWN: usize = 5;

@@ -1,40 +1,19 @@
 //! The import of files: sends them to the server in one request, and follows it. It goes on while other views are open.
+//!
+//! What the reader sees is a few texts and numbers, most of them as the server says them: signals of types that other parts
+//! of the dashboard use as well cost the download little.
 
 mod dropped;
-
-use std::sync::Arc;
 
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 use wasm_bindgen::JsCast as _;
 use wasm_bindgen::prelude::Closure;
-use web_sys::{DragEvent, File, FormData, ProgressEvent, XmlHttpRequest, XmlHttpRequestResponseType};
-use wire::live::view;
+use web_sys::{DragEvent, File, FormData, ProgressEvent, XmlHttpRequest};
 use wire::views::ApiError;
-use wire::views::imports::ImportedRun;
 
-/// The status of an answer that has the imported run.
+/// The status of an answer to an import that is stored.
 const CREATED: u16 = 201;
-
-/// How far an import is.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Stage {
-    /// Bytes are sent, and the server reads them while they arrive.
-    Sending {
-        /// The number of bytes that are sent.
-        sent: f64,
-        /// The number of all bytes.
-        all: f64,
-    },
-    /// All bytes are sent.
-    Reading,
-    /// The run is stored.
-    Done(Arc<ImportedRun>),
-    /// The import failed: why.
-    Failed(String),
-    /// The user cancelled it.
-    Cancelled,
-}
 
 /// A request, with the handlers that live as long as the browser may call them.
 struct Sending {
@@ -46,9 +25,18 @@ struct Sending {
 /// The import of this page: one at a time.
 #[derive(Clone, Copy)]
 pub struct Imports {
-    stage: RwSignal<Option<Stage>>,
-    /// The name of the files, for the reader.
-    what: RwSignal<String>,
+    /// What happens, or what happened last. Empty without an import.
+    pub title: RwSignal<String>,
+    /// The details: what is sent, what was imported, or why it failed.
+    pub text: RwSignal<String>,
+    /// The share of bytes that are sent, 0 to 1.
+    pub sent: RwSignal<f64>,
+    /// Whether it is in progress.
+    pub is_busy: RwSignal<bool>,
+    /// Whether the last one failed.
+    pub has_failed: RwSignal<bool>,
+    /// The address of the imported run.
+    pub run: RwSignal<Option<String>>,
     sending: StoredValue<Option<Sending>, LocalStorage>,
 }
 
@@ -56,25 +44,14 @@ impl Imports {
     /// Creates a page without an import.
     pub fn new() -> Self {
         Self {
-            stage: RwSignal::new(None),
-            what: RwSignal::new(String::new()),
+            title: RwSignal::new(String::new()),
+            text: RwSignal::new(String::new()),
+            sent: RwSignal::new(0.0),
+            is_busy: RwSignal::new(false),
+            has_failed: RwSignal::new(false),
+            run: RwSignal::new(None),
             sending: StoredValue::new_local(None),
         }
-    }
-
-    /// Returns how far the import is; `None` without one.
-    pub fn stage(self) -> Option<Stage> {
-        self.stage.get()
-    }
-
-    /// Returns what is imported, such as `4 files`.
-    pub fn what(self) -> String {
-        self.what.get()
-    }
-
-    /// Returns whether an import is in progress.
-    pub fn is_busy(self) -> bool {
-        self.stage.with(|stage| matches!(stage, Some(Stage::Sending { .. } | Stage::Reading)))
     }
 
     /// Imports what was dropped: files, and the files of folders.
@@ -82,29 +59,28 @@ impl Imports {
         let dropped = dropped::Dropped::of(event);
         spawn_local(async move {
             match dropped.files().await {
-                Ok((folder, files)) => self.start(folder, files),
-                Err(reason) => {
-                    self.what.set("Import".into());
-                    self.stage.set(Some(Stage::Failed(reason)));
-                }
+                Ok((folder, files)) => self.start(folder, &files),
+                Err(reason) => self.fail(reason),
             }
         });
     }
 
     /// Imports files as one run: of this name, or of the name that the server finds.
-    pub fn start(self, name: Option<String>, files: Vec<File>) {
-        if files.is_empty() || self.is_busy() {
+    pub fn start(self, name: Option<String>, files: &[File]) {
+        if files.is_empty() || self.is_busy.get_untracked() {
             return;
         }
-        let all = files.iter().map(|file| file.size()).sum();
-        self.what.set(match files.as_slice() {
-            [one] => one.name(),
-            _ => format!("{} files", units::count(files.len() as u64)),
+        self.title.set(match files {
+            [one] => format!("Importing {}", one.name()),
+            _ => format!("Importing {} files", units::count(files.len() as u64)),
         });
-        self.stage.set(Some(Stage::Sending { sent: 0.0, all }));
-        let sending = self.send(name, &files);
+        self.run.set(None);
+        self.is_busy.set(true);
+        self.has_failed.set(false);
+        self.progress(0.0, files.iter().map(|file| file.size()).sum());
+        let sending = self.send(name, files);
         if sending.is_none() {
-            self.stage.set(Some(Stage::Failed("This browser cannot send files.".into())));
+            self.fail("This browser cannot send files.".into());
         }
         self.sending.set_value(sending);
     }
@@ -116,11 +92,9 @@ impl Imports {
         }
         let name = name.map(|name| format!("&name={}", js_sys::encode_uri_component(&name)));
         let request = XmlHttpRequest::new().ok()?;
-        request.open("POST", &format!("/api/v1/imports?form=frame{}", name.unwrap_or_default())).ok()?;
-        request.set_response_type(XmlHttpRequestResponseType::Arraybuffer);
+        request.open("POST", &format!("/api/v1/imports?form=text{}", name.unwrap_or_default())).ok()?;
         let progress = Closure::<dyn Fn(ProgressEvent)>::new(move |event: ProgressEvent| {
-            let (sent, all) = (event.loaded(), event.total());
-            self.stage.set(Some(if sent < all { Stage::Sending { sent, all } } else { Stage::Reading }));
+            self.progress(event.loaded(), event.total());
         });
         let end = Closure::<dyn Fn(ProgressEvent)>::new(move |_| self.end());
         request.upload().ok()?.set_onprogress(Some(progress.as_ref().unchecked_ref()));
@@ -129,48 +103,66 @@ impl Imports {
         Some(Sending { request, _progress: progress, _end: end })
     }
 
-    /// Reads the answer. A cancelled request ends as well, and has none.
-    fn end(self) {
-        let answer =
-            self.sending.with_value(|sending| sending.as_ref().map(|sending| answer(&sending.request)));
-        if let (Some(answer), true) = (answer, self.stage.with_untracked(is_open)) {
-            self.stage.set(Some(answer.map_or_else(Stage::Failed, |run| Stage::Done(Arc::new(run)))));
-        }
-    }
-
-    /// Cancels the import. The server forgets what it has received.
-    pub fn cancel(self) {
-        self.stage.set(Some(Stage::Cancelled));
-        self.sending.with_value(|sending| {
-            if let Some(sending) = sending {
-                // An error means that the request has ended.
-                let _ended = sending.request.abort();
-            }
+    fn progress(self, sent: f64, all: f64) {
+        self.sent.set(sent / all.max(1.0));
+        self.text.set(if sent < all {
+            format!("{} of {} sent", units::bytes(sent as u64), units::bytes(all as u64))
+        } else {
+            "All is sent. The server reads the rest and stores the run.".into()
         });
     }
 
-    /// Removes an import that has ended from the page.
-    pub fn dismiss(self) {
-        self.stage.set(None);
-        self.sending.set_value(None);
+    /// Reads the answer. A cancelled request ends as well, and has none.
+    fn end(self) {
+        if !self.is_busy.get_untracked() {
+            return;
+        }
+        let answer =
+            self.sending.with_value(|sending| sending.as_ref().map(|sending| answer(&sending.request)));
+        match answer {
+            Some(Ok((run, text))) => {
+                self.is_busy.set(false);
+                self.title.set("The traces are imported".into());
+                self.text.set(text);
+                self.run.set(run);
+            }
+            Some(Err(why)) => self.fail(why),
+            None => {}
+        }
+    }
+
+    fn fail(self, why: String) {
+        self.is_busy.set(false);
+        self.has_failed.set(true);
+        self.title.set("The import failed".into());
+        self.text.set(why);
+    }
+
+    /// Cancels an import in progress, and removes another one from the page. The server forgets what it has received.
+    pub fn end_or_dismiss(self) {
+        if self.is_busy.get_untracked() {
+            self.is_busy.set(false);
+            self.title.set("The import is cancelled".into());
+            self.text.set("The server forgets what it has received.".into());
+            self.sending.with_value(|sending| {
+                // An error means that the request has ended.
+                let _ended = sending.as_ref().map(|sending| sending.request.abort());
+            });
+        } else {
+            self.title.set(String::new());
+        }
     }
 }
 
-fn is_open(stage: &Option<Stage>) -> bool {
-    matches!(stage, Some(Stage::Sending { .. } | Stage::Reading))
-}
-
-fn answer(request: &XmlHttpRequest) -> Result<ImportedRun, String> {
-    let body = request.response().map(|body| js_sys::Uint8Array::new(&body).to_vec()).unwrap_or_default();
+/// Returns the address of the imported run, and what the server says about it.
+fn answer(request: &XmlHttpRequest) -> Result<(Option<String>, String), String> {
+    let text = request.response_text().ok().flatten().unwrap_or_default();
     match request.status().unwrap_or_default() {
-        CREATED => view::decode(&body).map_err(|error| error.to_string()),
+        CREATED => Ok((request.get_response_header("location").ok().flatten(), text)),
         0 => Err("The connection to the server broke before the import was done.".into()),
-        status => {
-            let error = serde_json::from_str::<ApiError>(&String::from_utf8_lossy(&body));
-            Err(error.map_or_else(
-                |_| format!("the server answered {status}"),
-                |error| units::capitalized(&error.error),
-            ))
-        }
+        status => Err(match serde_json::from_str::<ApiError>(&text) {
+            Ok(error) => units::capitalized(&error.error),
+            Err(_) => format!("The server answered {status}."),
+        }),
     }
 }

@@ -5,23 +5,24 @@ mod upload;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Json;
 use axum::extract::{Query, Request, State};
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
-use utoipa::IntoParams;
+use utoipa::{IntoParams, ToSchema};
 use wire::batch::Batch;
 use wire::views::ApiError;
 use wire::views::imports::ImportedRun;
 
 use self::upload::Upload;
 use super::App;
-use super::answer::{Form, answer, aside};
+use super::answer::aside;
 use super::error::Failure;
 use super::ingest;
-use crate::imports::{Files, NotImported, Read};
+use crate::imports::{Files, NotImported, Read, summary};
 use crate::run_id::new_run_id;
 
 /// The number of imports at the same time. Each holds what the device ran in memory ([`upload::MAX_HELD`]).
@@ -63,6 +64,17 @@ pub struct ImportQuery {
     form: Form,
 }
 
+/// The format of the answer.
+#[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Form {
+    /// JSON.
+    #[default]
+    Json,
+    /// Plain text, as `paceline import` prints it.
+    Text,
+}
+
 /// Imports files as one run: the traces of one job, of the same steps, one part of the form per file, in any order.
 ///
 /// A file is read while it arrives. A file that cannot be read is skipped, with a reason in the answer. Nothing is stored
@@ -74,7 +86,7 @@ pub struct ImportQuery {
     params(ImportQuery),
     request_body(content = Vec<u8>, content_type = "multipart/form-data"),
     responses(
-        (status = 201, description = "The run is stored.", body = ImportedRun),
+        (status = 201, description = "The run is stored. `location` is its page.", body = ImportedRun),
         (status = 400, description = "The files are not a job. The error says why.", body = ApiError),
         (status = 413, description = "There are more files or more bytes than allowed.", body = ApiError),
         (status = 503, description = "Another import is in progress, or the server is busy. Try again after \
@@ -98,7 +110,11 @@ pub async fn import(
     // A run that is stored in part would be worse than one that nobody waits for: a client that leaves does not end this.
     let stored = tokio::spawn(store(app, batches, place)).await;
     stored.map_err(|error| Failure::Server(error.to_string()))??;
-    Ok((StatusCode::CREATED, answer(wanted.form, &imported)?).into_response())
+    let place = [(header::LOCATION, format!("/runs/{}", imported.run))];
+    Ok(match wanted.form {
+        Form::Json => (StatusCode::CREATED, place, Json(imported)).into_response(),
+        Form::Text => (StatusCode::CREATED, place, summary(&imported)).into_response(),
+    })
 }
 
 async fn receive(app: &App, upload: &mut Upload) -> Result<(Files, OwnedSemaphorePermit), Failure> {

@@ -1,14 +1,22 @@
 //! The summary of an import, as text.
 
-use wire::views::imports::{ImportedRun, SkippedFile};
+use wire::views::imports::{ImportedFile, ImportedRun, SkippedFile};
 
 /// Returns what an import found, skipped and left out, line by line.
 #[must_use]
 pub fn summary(run: &ImportedRun) -> String {
-    let mut text = skipped(&run.skipped);
-    text += &format!("{}\n", run.found());
+    let mut text = String::new();
+    for SkippedFile { file, reason } in &run.skipped {
+        text += &format!("Skipped {file}: {reason}\n");
+    }
+    text += &format!("Imported {} of {} ranks{}\n", run.ranks.len(), run.world_size, others(run));
     for file in &run.ranks {
-        text += &format!("  rank {:<5} {}  {}\n", file.rank.0, file.extent(), file.file);
+        let ImportedFile { rank, file, steps, kernels, collectives } = file;
+        let steps = extent(steps);
+        text += &format!(
+            "  rank {:<5} {steps}, {kernels} kernels and copies, {collectives} collectives  {file}\n",
+            rank.0
+        );
     }
     for remark in &run.remarks {
         text += &format!("  {remark}\n");
@@ -16,8 +24,14 @@ pub fn summary(run: &ImportedRun) -> String {
     text
 }
 
-/// Returns a line for each skipped file.
-#[must_use]
-pub fn skipped(files: &[SkippedFile]) -> String {
-    files.iter().map(|SkippedFile { file, reason }| format!("Skipped {file}: {reason}\n")).collect()
+fn others(run: &ImportedRun) -> &'static str {
+    if run.ranks.len() < run.world_size as usize { ": the others have no file" } else { "" }
+}
+
+fn extent(steps: &[u64]) -> String {
+    match steps {
+        [] => "no step".into(),
+        [one] => format!("step {one}"),
+        [first, .., last] => format!("steps {first} to {last}"),
+    }
 }

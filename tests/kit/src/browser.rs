@@ -210,6 +210,20 @@ impl Browser {
         self.runtime.block_on(press).with_context(|| format!("cannot press {keys:?} on {css}"))
     }
 
+    /// Drags files or folders from outside the browser over the middle of the page, and drops them there if `drops`.
+    ///
+    /// # Errors
+    /// Returns an error if the browser refuses.
+    pub fn drag(&self, paths: &[&str], drops: bool) -> anyhow::Result<()> {
+        let data = json!({ "items": [], "files": paths, "dragOperationsMask": 1 });
+        let kinds = ["dragEnter", "dragOver", "drop"];
+        for kind in &kinds[..if drops { 3 } else { 2 }] {
+            let event = json!({ "type": kind, "x": 600, "y": 400, "data": data });
+            self.devtools("Input.dispatchDragEvent", &event)?;
+        }
+        Ok(())
+    }
+
     /// Limits the network to `bytes_per_second`; `None` removes the limit.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ mod buckets;
 mod code;
 mod devices;
 mod everywhere;
+mod imports;
 mod key;
 mod links;
 mod live_job;

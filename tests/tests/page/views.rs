@@ -576,7 +576,7 @@ fn every_view_is_accessible_in_light_and_dark_and_fits_a_phone() -> anyhow::Resu
     Ok(())
 }
 
-fn check(browser: &Browser, axe: Option<&str>, what: &str) -> anyhow::Result<()> {
+pub fn check(browser: &Browser, axe: Option<&str>, what: &str) -> anyhow::Result<()> {
     if let Some(axe) = axe {
         let script = format!(
             "{axe};

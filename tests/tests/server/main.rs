@@ -18,4 +18,5 @@ mod ranges;
 mod recall;
 mod stacks;
 mod survival;
+mod uploads;
 mod utilization;

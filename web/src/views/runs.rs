@@ -11,7 +11,7 @@ use leptos::prelude::*;
 use wasm_bindgen::JsCast as _;
 
 use self::filters::Filters;
-use self::import::{DropArea, ImportButton, ImportPanel};
+use self::import::{ImportButton, ImportPanel, take_drops};
 use self::listing::Listing;
 use self::overlay::Overlay;
 use self::table::RunTable;
@@ -29,6 +29,7 @@ pub fn Runs() -> impl IntoView {
         "/" => focus_search(),
         _ => false,
     });
+    take_drops();
     let is_empty = Memo::new(move |_| live.runs.with(|runs| runs.as_ref().map(Vec::is_empty)));
     let list = move || match is_empty.get() {
         None => {
@@ -39,7 +40,6 @@ pub fn Runs() -> impl IntoView {
         Some(false) => view! { <List /> }.into_any(),
     };
     view! {
-        <DropArea />
         <div class="page">
             <ImportPanel />
             {list}

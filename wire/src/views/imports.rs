@@ -56,27 +56,3 @@ pub struct SkippedFile {
     /// Why it is skipped.
     pub reason: String,
 }
-
-impl ImportedFile {
-    /// Returns which steps are imported, and how much of them, as part of a sentence.
-    #[must_use]
-    pub fn extent(&self) -> String {
-        let Self { steps, kernels, collectives, .. } = self;
-        let steps = match steps.as_slice() {
-            [] => "no step".into(),
-            [one] => format!("step {one}"),
-            [first, .., last] => format!("steps {first} to {last}"),
-        };
-        format!("{steps}, {kernels} kernels and copies, {collectives} collectives")
-    }
-}
-
-impl ImportedRun {
-    /// Returns how many ranks of the job have a file, as a sentence without its full stop.
-    #[must_use]
-    pub fn found(&self) -> String {
-        let (found, all) = (self.ranks.len(), self.world_size);
-        let others = if found < all as usize { ": the others have no file" } else { "" };
-        format!("Imported {found} of {all} ranks{others}")
-    }
-}

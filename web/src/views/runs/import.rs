@@ -1,175 +1,95 @@
-//! Import of traces: the button, the area to drop files on, and the panel that follows an import.
+//! Import of traces: the button, the drop of files on the page, and the panel that follows an import.
 
 use leptos::prelude::*;
-use leptos::{ev, html};
-use wire::views::imports::ImportedRun;
+use wasm_bindgen::JsCast as _;
+use web_sys::{DragEvent, HtmlInputElement};
 
-use crate::imports::{Imports, Stage};
+use crate::imports::Imports;
 use crate::news::Toasts;
+use crate::widgets::Bar;
 
 /// A button that opens the browser's choice of files.
 #[component]
 pub fn ImportButton() -> impl IntoView {
     let imports = expect_context::<Imports>();
-    let field = NodeRef::<html::Input>::new();
-    let open = move |_| {
-        if let Some(field) = field.get_untracked() {
-            field.click();
-        }
-    };
-    let choose = move |_| {
-        let Some(field) = field.get_untracked() else { return };
+    let choose = move |event| {
+        let field = event_target::<HtmlInputElement>(&event);
         let files = field.files().map(|list| (0..list.length()).filter_map(|at| list.get(at)).collect());
-        imports.start(None, files.unwrap_or_default());
+        imports.start(None, &files.unwrap_or_else(Vec::new));
         // The same files can be chosen again.
         field.set_value("");
     };
     view! {
-        <button
-            data-testid="import-button"
-            title="Import the traces that PyTorch's profiler wrote on the ranks of a job"
-            disabled=move || imports.is_busy()
-            on:click=open
-        >
+        <label class="button" title="Import the traces that PyTorch's profiler wrote on the ranks of a job">
             "Import traces"
-        </button>
-        <input
-            type="file"
-            multiple
-            class="hidden"
-            data-testid="import-files"
-            aria-label="Traces to import"
-            node_ref=field
-            on:change=choose
-        />
+            <input
+                type="file"
+                class="unseen"
+                multiple
+                data-testid="import-files"
+                disabled=move || imports.is_busy.get()
+                on:change=choose
+            />
+        </label>
     }
 }
 
-/// Takes files that are dropped anywhere on the page.
-#[component]
-pub fn DropArea() -> impl IntoView {
+/// Imports files that are dropped anywhere on the page, while the calling component is there.
+pub fn take_drops() {
     let (imports, toasts) = (expect_context::<Imports>(), expect_context::<Toasts>());
-    let is_over = RwSignal::new(false);
-    let over = window_event_listener(ev::dragover, move |event| {
-        if has_files(&event) {
-            event.prevent_default();
-            is_over.set(true);
-        }
-    });
-    let leave = window_event_listener(ev::dragleave, move |event| {
-        // Between two elements of the page, it enters the second one.
-        if event.related_target().is_none() {
-            is_over.set(false);
-        }
-    });
-    let drop = window_event_listener(ev::drop, move |event| {
-        is_over.set(false);
+    let take = move |event: web_sys::Event| {
+        let event: DragEvent = event.unchecked_into();
         if !has_files(&event) {
             return;
         }
-        event.prevent_default();
-        if imports.is_busy() {
+        let name = event.type_();
+        if name != "dragleave" {
+            event.prevent_default();
+        }
+        // On the way from one element of the page to another, `dragover` comes next.
+        show_target(name == "dragover");
+        if name == "drop" && imports.is_busy.get_untracked() {
             toasts.say(true, "An import is in progress. Drop these files when it is done.".into());
-        } else {
+        } else if name == "drop" {
             imports.drop(&event);
         }
-    });
-    on_cleanup(move || [over, leave, drop].into_iter().for_each(|handle| handle.remove()));
-    view! {
-        <Show when=move || is_over.get()>
-            <div class="drop" data-testid="drop">"Drop the traces of one job to import them"</div>
-        </Show>
+    };
+    for name in ["dragover", "dragleave", "drop"] {
+        let handle = window_event_listener_untyped(name, take);
+        on_cleanup(move || handle.remove());
     }
 }
 
-fn has_files(event: &ev::DragEvent) -> bool {
-    let types = event.data_transfer().map(|data| data.types());
-    types.is_some_and(|types| types.includes(&"Files".into(), 0))
+fn has_files(event: &DragEvent) -> bool {
+    event.data_transfer().is_some_and(|data| data.types().includes(&"Files".into(), 0))
+}
+
+/// Shows that the page takes what is dragged over it.
+fn show_target(is_over: bool) {
+    if let Some(body) = document().body() {
+        // An error means that the name of the class is not valid.
+        let _valid = body.class_list().toggle_with_force("dropping", is_over);
+    }
 }
 
 /// The import in progress, or the last one until it is dismissed.
 #[component]
 pub fn ImportPanel() -> impl IntoView {
     let imports = expect_context::<Imports>();
-    let is_there = Memo::new(move |_| imports.stage().is_some());
-    let is_busy = Memo::new(move |_| imports.is_busy());
-    let action = move |_| if imports.is_busy() { imports.cancel() } else { imports.dismiss() };
-    let title = Memo::new(move |_| match imports.stage() {
-        Some(Stage::Sending { .. }) => format!("Sending {}", imports.what()),
-        Some(Stage::Reading) => format!("Reading {}", imports.what()),
-        Some(Stage::Done(_)) => "The traces are imported".into(),
-        Some(Stage::Failed(_)) => "The import failed".into(),
-        Some(Stage::Cancelled) => "The import is cancelled".into(),
-        None => String::new(),
-    });
+    let Imports { title, text, sent, is_busy, has_failed, run, .. } = imports;
+    let is_absent = move || title.with(String::is_empty);
     view! {
-        <Show when=move || is_there.get()>
-            <section class="panel import" data-testid="import" aria-label="Import">
-                <div class="panel-head">
-                    <h2 role="status" data-testid="import-title">{title}</h2>
-                    <span class="grow"></span>
-                    <button data-testid="import-action" on:click=action>
-                        {move || if is_busy.get() { "Cancel" } else { "Dismiss" }}
-                    </button>
-                </div>
-                <Progress />
-                {move || ended(imports.stage())}
-            </section>
-        </Show>
-    }
-}
-
-/// The bytes that are sent. It stays the same element while they grow.
-#[component]
-fn Progress() -> impl IntoView {
-    let imports = expect_context::<Imports>();
-    let is_busy = Memo::new(move |_| imports.is_busy());
-    let sent = move || match imports.stage() {
-        Some(Stage::Sending { sent, all }) => Some((sent, all)),
-        _ => None,
-    };
-    let words = move || match sent() {
-        Some((sent, all)) => format!("{} of {} sent", units::bytes(sent as u64), units::bytes(all as u64)),
-        None => "All is sent. The server joins the ranks and stores the run.".into(),
-    };
-    view! {
-        <Show when=move || is_busy.get()>
-            <progress
-                aria-label="Bytes sent"
-                max="1"
-                value=move || sent().map(|(sent, all)| (sent / all.max(1.0)).to_string())
-            ></progress>
-            <p class="quiet tabular" data-testid="import-progress">{words}</p>
-        </Show>
-    }
-}
-
-fn ended(stage: Option<Stage>) -> AnyView {
-    match stage {
-        Some(Stage::Done(run)) => done(&run).into_any(),
-        Some(Stage::Failed(why)) => {
-            view! { <p class="error" role="alert" data-testid="import-error">{why}</p> }.into_any()
-        }
-        Some(Stage::Cancelled) => {
-            view! { <p class="quiet">"The server forgets what it has received."</p> }.into_any()
-        }
-        _ => ().into_any(),
-    }
-}
-
-fn done(run: &ImportedRun) -> impl IntoView + use<> {
-    let lines = |lines: Vec<String>| lines.into_iter().map(|line| view! { <li>{line}</li> }).collect_view();
-    let ranks = run.ranks.iter().map(|one| format!("Rank {}: {} ({})", one.rank.0, one.extent(), one.file));
-    let skipped = run.skipped.iter().map(|one| format!("Skipped {}: {}", one.file, one.reason));
-    let remarks = run.remarks.iter().map(|remark| units::capitalized(remark));
-    view! {
-        <p class="lead" data-testid="import-found">
-            {run.found()} "." <a data-testid="import-run" href=format!("/runs/{}", run.run)>"Open "{run.name.clone()}</a>
-        </p>
-        <ul class="caveats" data-testid="import-remarks">{lines(skipped.chain(remarks).collect())}</ul>
-        <details>
-            <summary>"Files"</summary>
-            <ul class="plain" data-testid="import-ranks">{lines(ranks.collect())}</ul>
-        </details>
+        <section class="panel import" data-testid="import" aria-label="Import" class:hidden=is_absent>
+            <div class="panel-head">
+                <h2 role="status" data-testid="import-title">{move || title.get()}</h2>
+                <span class="grow"></span>
+                {move || run.get().map(|run| view! { <a class="button primary" data-testid="import-run" href=run>"Open the run"</a> })}
+                <button data-testid="import-action" on:click=move |_| imports.end_or_dismiss()>
+                    {move || if is_busy.get() { "Cancel" } else { "Dismiss" }}
+                </button>
+            </div>
+            {move || is_busy.get().then(|| view! { <Bar from=0.0 to=sent.get() /> })}
+            <p class="lines" class:error=move || has_failed.get() data-testid="import-text">{move || text.get()}</p>
+        </section>
     }
 }
