@@ -62,6 +62,12 @@ impl Files {
         self.sources.len() + self.skipped.len()
     }
 
+    /// Returns a name for the run of these files, without those that are skipped ([`name_of`]).
+    #[must_use]
+    pub fn name(&self) -> String {
+        name_of(&self.sources.iter().map(|source| source.file.as_str()).collect::<Vec<_>>())
+    }
+
     /// Returns the number of kernels, copies and launches that are held in memory.
     #[must_use]
     pub fn held(&self) -> usize {
@@ -124,8 +130,7 @@ fn reasons(skipped: &[SkippedFile]) -> String {
 
 /// Returns a name for the run of files with these names: the part before the first dot that they begin with alike. Numbers
 /// at its end count ranks, so they are left out, unless there is only one file.
-#[must_use]
-pub fn name_of(files: &[String]) -> String {
+fn name_of(files: &[&str]) -> String {
     let mut stems = files.iter().map(|file| file.split('.').next().unwrap_or_default());
     let Some(first) = stems.next() else { return "imported".into() };
     let mut common = first.to_owned();
@@ -155,8 +160,7 @@ mod tests {
             (&[".json"], "imported"),
             (&[], "imported"),
         ] {
-            let files: Vec<String> = files.iter().map(|&file| file.to_owned()).collect();
-            assert_eq!(name_of(&files), name, "{files:?}");
+            assert_eq!(name_of(files), name, "{files:?}");
         }
     }
 

@@ -104,10 +104,10 @@ pub async fn import(
         upload.discard().await;
     }
     let (files, place) = received?;
-    let name = named(wanted.name, upload.names())?;
+    let name = named(wanted.name, &files)?;
     let run = new_run_id(&name)?;
     let Read { imported, batches } = aside(move || files.join(&run, &name)).await??;
-    // A run that is stored in part would be worse than one that nobody waits for: a client that leaves does not end this.
+    // Not ended by a client that leaves now, which would leave a part of a run.
     let stored = tokio::spawn(store(app, batches, place)).await;
     stored.map_err(|error| Failure::Server(error.to_string()))??;
     let place = [(header::LOCATION, format!("/runs/{}", imported.run))];
@@ -127,8 +127,8 @@ async fn receive(app: &App, upload: &mut Upload) -> Result<(Files, OwnedSemaphor
     Ok((files, place))
 }
 
-fn named(asked: Option<String>, files: &[String]) -> Result<String, Failure> {
-    let name = asked.filter(|name| !name.is_empty()).unwrap_or_else(|| crate::imports::name_of(files));
+fn named(asked: Option<String>, files: &Files) -> Result<String, Failure> {
+    let name = asked.filter(|name| !name.is_empty()).unwrap_or_else(|| files.name());
     if name.chars().count() > MAX_NAME_CHARS {
         return Err(Failure::BadRequest(format!(
             "the name of a run has at most {MAX_NAME_CHARS} characters"

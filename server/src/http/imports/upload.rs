@@ -43,7 +43,6 @@ const DISCARD_WITHIN: Duration = Duration::from_secs(2);
 pub(super) struct Upload {
     form: Multipart,
     between: Arc<AtomicUsize>,
-    names: Vec<String>,
 }
 
 impl Upload {
@@ -58,12 +57,7 @@ impl Upload {
         let form = form.map_err(|error| {
             Failure::BadRequest(format!("{}: send the files as multipart/form-data", error.body_text()))
         })?;
-        Ok(Self { form, between, names: Vec::new() })
-    }
-
-    /// Returns the names of the files that have arrived.
-    pub(super) fn names(&self) -> &[String] {
-        &self.names
+        Ok(Self { form, between })
     }
 
     /// Reads all files.
@@ -86,7 +80,6 @@ impl Upload {
             }
             let read = read_file(&name, field, &self.between, &mut left).await?;
             files.add(&name, read);
-            self.names.push(name);
         }
         Ok(files)
     }
