@@ -51,7 +51,7 @@ fn matching(pattern: &Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 /// Returns the name of a file without its folder.
-fn file_name(path: &Path) -> String {
+pub(super) fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
