@@ -13,7 +13,7 @@ mod steps;
 mod trace;
 mod work;
 
-pub use event::Group;
+pub use crate::group::Group;
 pub use steps::{DeviceStep, device_steps};
-pub use trace::{Launch, Marked, Trace, Unreadable, read};
+pub use trace::{Launch, Marked, Trace, read};
 pub use work::{Carried, Kind, Work};

@@ -1,33 +1,68 @@
 //! Reads what other tools recorded of a job, and turns it into Paceline's records.
 //!
-//! A file is read as a stream ([`pieces`]), because a trace may be larger than memory. What it holds becomes the trace of
-//! one rank ([`kineto`]). The traces of several ranks become a job ([`job`]): ranks get their numbers, collectives are
-//! matched, and what the device ran becomes the records ([`records`]) that an agent would have sent.
+//! What a file holds decides its format ([`read`]). Each format has a folder: traces of PyTorch's profiler ([`kineto`]),
+//! dumps of its flight recorder ([`flight_recorder`]), logs of NCCL Inspector ([`inspector`]) and the tables of StragglerAnalysis
+//! ([`stragglers`]). A trace may be larger than memory, and is read as a stream ([`pieces`]).
 //!
-//! Nothing is guessed without being said: a file that is damaged gives what it holds, and its [`kineto::Trace::remarks`]
-//! say what is missing.
+//! A trace of a device becomes records as [`records`] says. Every other format becomes a [`timeline`]: at once where it
+//! has times, and through [`calls`] where the files of all ranks together say when collectives ran. The ranks of several
+//! files become a job ([`job`]): ranks get their numbers, collectives are matched, and all of it becomes the batches that
+//! agents would have sent.
+//!
+//! Nothing is guessed without being said: a file that is damaged gives what it holds, and [`OfRank::remarks`] say what is
+//! missing.
 
+pub mod calls;
+mod detect;
+pub mod flight_recorder;
+mod format;
+mod group;
+pub mod inspector;
 pub mod job;
 pub mod kineto;
 mod number;
+mod pickle;
 pub mod pieces;
 pub mod records;
 mod remarks;
+mod source;
+pub mod stragglers;
+pub mod timeline;
+mod torch;
+mod unreadable;
 
 use std::io::Read;
 
-pub use job::Source;
-pub use kineto::Unreadable;
+pub use format::Format;
+pub use group::Group;
+pub use pickle::NotPlain;
 pub use remarks::Remarks;
+pub use source::{Content, OfRank, Source};
+pub use unreadable::Unreadable;
+
+use detect::Detected;
 
 /// Reads a file, which may be compressed. What it holds decides its format, not its name.
 ///
 /// # Errors
-/// Returns an error if nothing of the file can be read, or if it holds no work of a device.
+/// Returns an error if nothing of the file can be read, if it holds no collective and no work of a device, or if its format is
+/// known and not read.
 pub fn read(file: &str, bytes: impl Read) -> Result<Source, Unreadable> {
-    let trace = kineto::read(bytes)?;
-    if trace.work.is_empty() {
-        return Err(Unreadable::NoWork);
-    }
-    Ok(Source { file: file.to_owned(), trace })
+    let plain = detect::Headed::new(pieces::plain(bytes)?);
+    let format = match detect::detect(plain.head()) {
+        Detected::Format(format) => format,
+        Detected::Unsupported(why) => return Err(Unreadable::Unsupported(why)),
+    };
+    let ranks = match format {
+        Format::Kineto => vec![kineto(plain)?],
+        Format::FlightRecorder => vec![flight_recorder::read(plain)?.into()],
+        Format::Inspector => vec![inspector::read(plain)?],
+        Format::Stragglers => stragglers::read(plain)?,
+    };
+    Ok(Source { file: file.to_owned(), format, ranks })
+}
+
+fn kineto(plain: impl Read) -> Result<OfRank, Unreadable> {
+    let trace = kineto::read(plain)?;
+    if trace.work.is_empty() { Err(Unreadable::NoWork) } else { Ok(trace.into()) }
 }

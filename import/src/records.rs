@@ -54,10 +54,7 @@ pub struct RankRecords {
 pub fn records(trace: &Trace, steps: &[DeviceStep], world_size: u32) -> RankRecords {
     let mut found = RankRecords::default();
     let counted = counted(trace, steps, &mut found.remarks);
-    let shift = match counted.last() {
-        Some(last) if last.number < FIRST_COUNTED => FIRST_COUNTED,
-        _ => 0,
-    };
+    let shift = shift(counted.last().map(|step| step.number));
     let base = trace.base_nanos;
     let time = |nanos: i64| MonoNanos(nanos.saturating_add(base));
     found.begin = time(counted.first().map_or(0, |step| step.begin));
@@ -74,6 +71,14 @@ pub fn records(trace: &Trace, steps: &[DeviceStep], world_size: u32) -> RankReco
         found.events.push(Event::Step(StepRecord { step: number, begin, end, samples: 0, shadow: false }));
     }
     found
+}
+
+/// Returns by how much the numbers of steps are raised, if `last` is the highest of them.
+pub(crate) fn shift(last: Option<u64>) -> u64 {
+    match last {
+        Some(last) if last < FIRST_COUNTED => FIRST_COUNTED,
+        _ => 0,
+    }
 }
 
 /// Returns the steps that count. The first one does not if it has other collectives than the second one: the first

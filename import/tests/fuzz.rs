@@ -1,7 +1,7 @@
-//! Fuzzes the import: damaged traces give an error or a job, never a panic, and all that they give is well-formed.
+//! Fuzzes the import: damaged files of every format give an error or a job, never a panic, and all that they give is well-formed.
 
 use fuzz::{Corpus, Verdict};
-use import::job::{self, Source};
+use import::job;
 use import::kineto::{self, figures};
 use wire::batch::Batch;
 use wire::codec;
@@ -11,20 +11,20 @@ use wire::ids::RunId;
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/corpus");
 
 #[test]
-fn damaged_traces_are_errors_or_jobs() {
+fn damaged_files_are_errors_or_jobs() {
     Corpus::folder(CORPUS).check("import", 20_000, |bytes, choice| {
-        let Ok(trace) = kineto::read(bytes) else { return Ok(()) };
-        for window in [figures::Window::All, figures::Window::WithoutLastStep, figures::Window::WithLastStep]
-        {
-            let found = figures::figures(&trace, window);
-            ensure(found.hidden_nanos <= found.compute_nanos.min(found.communication_nanos), "overlap")?;
+        // Figures are of all traces, also of those without work of a device.
+        if let Ok(trace) = kineto::read(bytes) {
+            are_sums(&trace)?;
         }
+        let Ok(source) = import::read("rank-1", bytes) else { return Ok(()) };
         // Two ranks, of which one is whole or both are damaged alike.
-        let other = kineto::Trace { rank: Some(0), ..trace.clone() };
-        let source = |file: &str, trace| Source { file: file.into(), trace };
-        let mut sources = vec![source("a", trace)];
+        let mut other = source.clone();
+        other.file = "rank-0".into();
+        other.ranks.iter_mut().for_each(|of| of.rank = of.rank.map(|_| 0));
+        let mut sources = vec![source];
         if choice % 2 == 0 {
-            sources.push(source("b", other));
+            sources.push(other);
         }
         let run = RunId::new("fuzzed").map_err(|error| error.to_string())?;
         let Ok(job) = job::join(&run, "fuzzed", sources) else { return Ok(()) };
@@ -37,6 +37,14 @@ fn damaged_traces_are_errors_or_jobs() {
         }
         Ok(())
     });
+}
+
+fn are_sums(trace: &kineto::Trace) -> Verdict {
+    for window in [figures::Window::All, figures::Window::WithoutLastStep, figures::Window::WithLastStep] {
+        let found = figures::figures(trace, window);
+        ensure(found.hidden_nanos <= found.compute_nanos.min(found.communication_nanos), "overlap")?;
+    }
+    Ok(())
 }
 
 /// Returns the batch with its records by kind, as the wire format orders them.

@@ -4,7 +4,7 @@
 mod text;
 
 use import::job::{self, ImportedRank, Job, NotAJob};
-use import::{Source, Unreadable};
+use import::{OfRank, Source, Unreadable};
 use wire::batch::Batch;
 use wire::ids::{Rank, RunId};
 use wire::views::imports::{ImportedFile, ImportedRun, SkippedFile};
@@ -68,10 +68,10 @@ impl Files {
         name_of(&self.sources.iter().map(|source| source.file.as_str()).collect::<Vec<_>>())
     }
 
-    /// Returns the number of kernels, copies and launches that are held in memory.
+    /// Returns the number of kernels, copies, launches and collectives that are held in memory.
     #[must_use]
     pub fn held(&self) -> usize {
-        self.sources.iter().map(|source| source.trace.work.len() + source.trace.launches.len()).sum()
+        self.sources.iter().flat_map(|source| &source.ranks).map(OfRank::held).sum()
     }
 
     /// Joins the files as the run `run`, of this name.

@@ -1,35 +1,29 @@
 //! The batches that agents would have sent.
 
-use std::hash::{Hash, Hasher};
-
-use fnv::FnvHasher;
 use wire::attributes::{Attributes, MAX_VALUE_BYTES};
 use wire::batch::{Batch, Bye, Hello, Instrumentation, Note};
 use wire::clock::{ClockAnchor, UnixNanos};
 use wire::ids::{BatchSeq, Incarnation, Rank, RunId};
 
-use super::clocks;
-use crate::kineto::Trace;
+use super::{Found, clocks};
 use crate::records::RankRecords;
+use crate::source::OfRank;
 
 /// The largest number of records of a batch: far fewer than the wire format allows, so that no batch is too long.
 const RECORDS: usize = 16_384;
 
 /// Returns the batches of all ranks, so that the ranks' steps arrive together.
-pub(super) fn batches(
-    run: &RunId,
-    name: &str,
-    world_size: u32,
-    found: &[(u32, String, Trace, RankRecords)],
-) -> Vec<Batch> {
+pub(super) fn batches(run: &RunId, name: &str, world_size: u32, found: &[Found]) -> Vec<Batch> {
     let mut rounds: Vec<Vec<Batch>> = Vec::new();
-    let clocks = clocks::align(&found.iter().map(|(.., records)| records).collect::<Vec<_>>());
-    for ((rank, file, trace, records), clock) in found.iter().zip(clocks) {
+    let is_of_first = |one: &Found| found.first().is_some_and(|first| first.file == one.file);
+    let clocks =
+        clocks::align(&found.iter().map(|found| (&found.records, is_of_first(found))).collect::<Vec<_>>());
+    for (Found { rank, file, of, records }, clock) in found.iter().zip(clocks) {
         let batch = Batch {
             run: run.clone(),
             rank: Rank(*rank),
             world_size,
-            incarnation: incarnation(file, trace),
+            incarnation: Incarnation(of.identity(file)),
             seq: BatchSeq(0),
             anchor: anchor(records),
             probes: clocks::probes(records.begin, clock),
@@ -37,7 +31,7 @@ pub(super) fn batches(
             notes: Vec::new(),
             events: Vec::new(),
         };
-        for (round, batch) in of_rank(&batch, name, file, trace, records).into_iter().enumerate() {
+        for (round, batch) in of_rank(&batch, name, file, of, records).into_iter().enumerate() {
             if rounds.len() == round {
                 rounds.push(Vec::new());
             }
@@ -48,7 +42,7 @@ pub(super) fn batches(
 }
 
 /// Returns the batches of a rank: the identity first, and the goodbye with the last records.
-fn of_rank(empty: &Batch, name: &str, file: &str, trace: &Trace, records: &RankRecords) -> Vec<Batch> {
+fn of_rank(empty: &Batch, name: &str, file: &str, of: &OfRank, records: &RankRecords) -> Vec<Batch> {
     let hello = Hello {
         name: name.to_owned(),
         host: String::new(),
@@ -60,7 +54,7 @@ fn of_rank(empty: &Batch, name: &str, file: &str, trace: &Trace, records: &RankR
         instrumentation: Instrumentation::Trace,
     };
     let first =
-        Batch { notes: vec![Note::Hello(hello), Note::Attributes(attributes(file, trace))], ..empty.clone() };
+        Batch { notes: vec![Note::Hello(hello), Note::Attributes(attributes(file, of))], ..empty.clone() };
     let empty = Batch { probes: Vec::new(), ..empty.clone() };
     let parts =
         records.events.chunks(RECORDS).map(|events| Batch { events: events.to_vec(), ..empty.clone() });
@@ -70,20 +64,12 @@ fn of_rank(empty: &Batch, name: &str, file: &str, trace: &Trace, records: &RankR
     all.zip(0..).map(|(batch, seq)| Batch { seq: BatchSeq(seq), ..batch }).collect()
 }
 
-fn attributes(file: &str, trace: &Trace) -> Attributes {
+fn attributes(file: &str, of: &OfRank) -> Attributes {
     let value = |text: &str| text[..text.floor_char_boundary(MAX_VALUE_BYTES)].replace(',', "_");
-    let software = trace.nccl.iter().map(|nccl| ("nccl".to_owned(), value(nccl)));
-    let labels = [("file", Some(file)), ("device", trace.device.as_deref())];
+    let software = of.nccl.iter().map(|nccl| ("nccl".to_owned(), value(nccl)));
+    let labels = [("file", Some(file)), ("device", of.device.as_deref())];
     let labels = labels.into_iter().filter_map(|(key, text)| Some((key.to_owned(), value(text?))));
     Attributes { labels: labels.collect(), software: software.collect() }
-}
-
-/// Returns a number that is the same whenever the same file is imported.
-fn incarnation(file: &str, trace: &Trace) -> Incarnation {
-    let mut hasher = FnvHasher::default();
-    (file, trace.base_nanos, trace.events, trace.work.len()).hash(&mut hasher);
-    trace.work.first().map(|work| (work.begin, work.correlation)).hash(&mut hasher);
-    Incarnation(hasher.finish())
 }
 
 fn anchor(records: &RankRecords) -> ClockAnchor {
@@ -93,6 +79,7 @@ fn anchor(records: &RankRecords) -> ClockAnchor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kineto::Trace;
     use wire::clock::MonoNanos;
     use wire::event::{Event, StepRecord};
     use wire::ids::Step;
@@ -108,10 +95,12 @@ mod tests {
         });
         let records = RankRecords { events: vec![event; RECORDS + 1], ..RankRecords::default() };
         let run = RunId::new("one").unwrap();
-        let found = [
-            (0, "a".to_owned(), Trace::default(), records.clone()),
-            (1, "b".to_owned(), Trace::default(), records),
-        ];
+        let found = [(0, "a"), (1, "b")].map(|(rank, file)| Found {
+            rank,
+            file: file.to_owned(),
+            of: Trace::default().into(),
+            records: records.clone(),
+        });
         let batches = batches(&run, "job", 2, &found);
         assert_eq!(batches.len(), 2 * 4);
         assert!(matches!(batches[0].notes[0], Note::Hello(_)) && matches!(batches[7].notes[0], Note::Bye(_)));

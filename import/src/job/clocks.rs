@@ -20,19 +20,19 @@ pub(super) struct Clock {
     pub(super) bound: u64,
 }
 
-/// Aligns the clocks of the ranks.
-pub(super) fn align(ranks: &[&RankRecords]) -> Vec<Clock> {
+/// Aligns the clocks of the ranks. Each comes with whether it is of the same file as the first one, which has one clock.
+pub(super) fn align(ranks: &[(&RankRecords, bool)]) -> Vec<Clock> {
     let fit = |at: usize| ClockFit {
         clock: at as u32,
         reference: MonoNanos(0),
         offset_nanos: 0,
         drift_ppb: 0.0,
-        bound_nanos: if at == 0 { 0 } else { CLOCK_ERROR_NANOS },
+        bound_nanos: if ranks[at].1 { 0 } else { CLOCK_ERROR_NANOS },
         device_nanos: 0,
     };
     let mut fits: Vec<Option<ClockFit>> = (0..ranks.len()).map(|at| Some(fit(at))).collect();
     let mut joined: BTreeMap<_, AlignedCollective> = BTreeMap::new();
-    for (at, records) in ranks.iter().enumerate() {
+    for (at, (records, _)) in ranks.iter().enumerate() {
         for bucket in records.events.iter().filter_map(proof) {
             let times = (at, ServerNanos(bucket.start.0), ServerNanos(bucket.end.0));
             joined.entry((bucket.comm, bucket.seq)).or_default().push(times);
@@ -92,10 +92,12 @@ mod tests {
         // The second clock is 5 s ahead. Each all-reduce ends on both ranks 2 us after its last start.
         let first = rank(&[(0, 9_000), (20_000, 22_000)]);
         let second = rank(&[(5_000_007_000, 5_000_009_000), (5_000_013_000, 5_000_022_000)]);
-        let clocks = align(&[&first, &second]);
+        let clocks = align(&[(&first, true), (&second, false)]);
         assert_eq!(clocks[0], Clock { offset: 0, bound: 0 });
         let error = (clocks[1].offset + 5_000_000_000).unsigned_abs();
         assert!(clocks[1].bound <= 2_000 && error <= clocks[1].bound, "{clocks:?}");
+        let of_one_file = align(&[(&first, true), (&first, true)]);
+        assert_eq!(of_one_file[1], Clock { offset: 0, bound: 0 });
     }
 
     #[test]

@@ -2,21 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use wire::batch::MAX_RANKS;
+
 use super::NotAJob;
-use crate::kineto::Trace;
+use crate::format::Format;
+use crate::source::{OfRank, Source};
 
-/// A file and what it holds.
-#[derive(Clone, Debug)]
-pub struct Source {
-    /// The name of the file.
-    pub file: String,
-    /// Its trace.
-    pub trace: Trace,
-}
-
-/// Files by rank.
+/// What files hold, by rank, each with the name of its file.
 pub(super) struct Placed {
-    pub(super) ranks: BTreeMap<u32, Source>,
+    pub(super) ranks: BTreeMap<u32, (String, OfRank)>,
     pub(super) world_size: u32,
     pub(super) remarks: Vec<String>,
 }
@@ -24,30 +18,39 @@ pub(super) struct Placed {
 /// Parts of file names before a rank, as tools write them.
 const BEFORE_RANK: [&str; 4] = ["rank", "worker", ".w", "gpu"];
 
-/// Finds the rank of each file: as the trace says, or as the names of the files say, or by the order of the names.
+/// Finds the rank of each file: as the file says, or as the names of the files say, or by the order of the names.
 pub(super) fn place(mut sources: Vec<Source>) -> Result<Placed, NotAJob> {
     if sources.is_empty() {
         return Err(NotAJob::Empty);
     }
     sources.sort_by_key(|source| natural(&source.file));
+    let all: Vec<(String, Format, OfRank)> = sources
+        .into_iter()
+        .flat_map(|Source { file, format, ranks }| {
+            ranks.into_iter().map(move |of| (file.clone(), format, of))
+        })
+        .collect();
     let mut remarks = Vec::new();
-    let said: Option<Vec<u32>> = sources.iter().map(|source| source.trace.rank).collect();
-    let named = || distinct(sources.iter().map(|source| rank_in_name(&source.file)).collect());
+    let said: Option<Vec<u32>> = all.iter().map(|(.., of)| of.rank).collect();
+    let named = || distinct(all.iter().map(|(file, format, _)| rank_in_name(file, *format)).collect());
     let numbers = match said {
         Some(said) => said,
         None => named().unwrap_or_else(|| {
             remarks.push("neither the traces nor the names of the files say which rank they are of: ranks are numbered by the order of the names".into());
-            (0..sources.len() as u32).collect()
+            (0..all.len() as u32).collect()
         }),
     };
-    let mut ranks: BTreeMap<u32, Source> = BTreeMap::new();
-    for (rank, source) in numbers.into_iter().zip(sources) {
-        if let Some(first) = ranks.get(&rank) {
-            return Err(NotAJob::SameRank { rank, first: first.file.clone(), second: source.file });
+    let mut ranks: BTreeMap<u32, (String, OfRank)> = BTreeMap::new();
+    for (rank, (file, _, of)) in numbers.into_iter().zip(all) {
+        if rank >= MAX_RANKS {
+            return Err(NotAJob::TooManyRanks { file, rank });
         }
-        ranks.insert(rank, source);
+        if let Some((first, _)) = ranks.get(&rank) {
+            return Err(NotAJob::SameRank { rank, first: first.clone(), second: file });
+        }
+        ranks.insert(rank, (file, of));
     }
-    let stated = ranks.values().filter_map(|source| source.trace.world_size).max();
+    let stated = ranks.values().filter_map(|(_, of)| of.world_size).max().map(|stated| stated.min(MAX_RANKS));
     let fewest = ranks.last_key_value().map_or(1, |(&rank, _)| rank + 1);
     let world_size = stated.unwrap_or(fewest).max(fewest);
     if stated.is_none() && world_size > 1 {
@@ -64,16 +67,23 @@ fn distinct(ranks: Option<Vec<u32>>) -> Option<Vec<u32>> {
     (sorted.len() == ranks.len()).then_some(ranks)
 }
 
-/// Returns the rank in the name of a file: `rank-3`, `worker3`, `.w3.`
-fn rank_in_name(file: &str) -> Option<u32> {
+/// Returns the rank in the name of a file: `rank-3`, `worker3`, `.w3.` The flight recorder writes it last, whatever is before.
+fn rank_in_name(file: &str, format: Format) -> Option<u32> {
     let file = file.to_ascii_lowercase();
-    BEFORE_RANK.iter().find_map(|before| {
+    let last = || {
+        let stem =
+            [".gz", ".json", ".pkl", ".pickle"].iter().fold(&*file, |stem, end| stem.trim_end_matches(end));
+        let digits = stem.bytes().rev().take_while(u8::is_ascii_digit).count();
+        stem[stem.len() - digits..].parse().ok()
+    };
+    let marked = BEFORE_RANK.iter().find_map(|before| {
         file.match_indices(before).find_map(|(at, _)| {
             let digits = file[at + before.len()..].trim_start_matches(['-', '_', '=']);
             let length = digits.bytes().take_while(u8::is_ascii_digit).count();
             digits[..length].parse().ok()
         })
-    })
+    });
+    marked.or_else(|| if format == Format::FlightRecorder { last() } else { None })
 }
 
 /// Returns a key by which names sort as people expect: `rank2` before `rank10`.
@@ -92,14 +102,16 @@ fn natural(name: &str) -> Vec<(String, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kineto::Trace;
 
     fn source(file: &str, rank: Option<u32>, world_size: Option<u32>) -> Source {
-        Source { file: file.into(), trace: Trace { rank, world_size, ..Trace::default() } }
+        let trace = Trace { rank, world_size, ..Trace::default() };
+        Source { file: file.into(), format: Format::Kineto, ranks: vec![trace.into()] }
     }
 
     fn ranks(sources: Vec<Source>) -> (Vec<(u32, String)>, u32, usize) {
         let placed = place(sources).unwrap();
-        let ranks = placed.ranks.into_iter().map(|(rank, source)| (rank, source.file)).collect();
+        let ranks = placed.ranks.into_iter().map(|(rank, (file, _))| (rank, file)).collect();
         (ranks, placed.world_size, placed.remarks.len())
     }
 
@@ -110,7 +122,13 @@ mod tests {
         let (named, world, _) =
             ranks(vec![source("rank-10.json", None, None), source("rank-2.json", Some(0), None)]);
         assert_eq!((named, world), (vec![(2, "rank-2.json".into()), (10, "rank-10.json".into())], 11));
-        assert_eq!(rank_in_name("samples__resnet50_num_workers_4__worker3.pt.trace.json.gz"), Some(3));
+        assert_eq!(
+            rank_in_name("samples__resnet50_num_workers_4__worker3.pt.trace.json.gz", Format::Kineto),
+            Some(3)
+        );
+        assert_eq!(rank_in_name("nccl_trace_12", Format::FlightRecorder), Some(12));
+        assert_eq!(rank_in_name("trace-7.json.gz", Format::FlightRecorder), Some(7));
+        assert_eq!(rank_in_name("trace-7.json.gz", Format::Kineto), None);
         let (ordered, world, remarks) = ranks(vec![source("x10", None, None), source("x9", None, None)]);
         assert_eq!((ordered, world, remarks), (vec![(0, "x9".into()), (1, "x10".into())], 2, 2));
     }

@@ -6,7 +6,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use wire::event::Function;
 
+use crate::group::Group;
 use crate::number::{nanos, whole};
+use crate::torch;
 
 /// An event as it is written. Numbers are kept as texts, because a double cannot hold the times.
 #[derive(Deserialize)]
@@ -70,17 +72,6 @@ pub(super) struct Arguments<'a> {
     group_ranks: Option<&'a RawValue>,
 }
 
-/// A group of ranks, as a collective names it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Group {
-    /// Its name in PyTorch, which is the same on all of its ranks, and in which groups of like-placed ranks may agree.
-    pub name: String,
-    /// Its ranks, if they are listed in full: long lists are cut.
-    pub ranks: Option<Vec<u32>>,
-    /// The number of its ranks.
-    pub size: Option<u32>,
-}
-
 impl<'a> Arguments<'a> {
     pub(super) fn read(written: Option<&'a RawValue>) -> Self {
         written.and_then(|written| serde_json::from_str(written.get()).ok()).unwrap_or_default()
@@ -98,25 +89,13 @@ impl<'a> Arguments<'a> {
 
     /// Returns the function that the job called.
     pub(super) fn function(&self) -> Option<Function> {
-        let name = text(self.collective?)?;
-        Some(match name.trim_start_matches('_') {
-            "allreduce" | "allreduce_coalesced" => Function::AllReduce,
-            "allgather" | "allgather_base" | "allgather_into_tensor_coalesced" => Function::AllGather,
-            "reduce_scatter" | "reduce_scatter_base" | "reduce_scatter_tensor_coalesced" => {
-                Function::ReduceScatter
-            }
-            "broadcast" | "broadcast_oop" => Function::Broadcast,
-            "reduce" | "reduce_oop" => Function::Reduce,
-            "all_to_all" | "alltoall" | "all_to_allv" | "alltoall_base" => Function::AllToAll,
-            "send" | "recv" => Function::SendReceive,
-            _ => return None,
-        })
+        torch::function(&text(self.collective?)?)
     }
 
     /// Returns what this rank passes to the collective, in bytes.
     pub(super) fn bytes(&self) -> Option<u64> {
         let elements = whole(self.elements?.get())?;
-        elements.checked_mul(element_bytes(&text(self.element_type?)?)?)
+        elements.checked_mul(torch::element_bytes(&text(self.element_type?)?)?)
     }
 
     pub(super) fn group(&self) -> Option<Group> {
@@ -131,18 +110,6 @@ impl<'a> Arguments<'a> {
 
 fn text(written: &RawValue) -> Option<Cow<'_, str>> {
     serde_json::from_str(written.get()).ok()
-}
-
-/// Returns the size of an element, by the name that PyTorch gives its type.
-fn element_bytes(name: &str) -> Option<u64> {
-    Some(match name {
-        "Byte" | "Char" | "Bool" | "QInt8" | "QUInt8" | "Float8_e4m3fn" | "Float8_e5m2" => 1,
-        "Short" | "Half" | "BFloat16" | "UInt16" => 2,
-        "Int" | "Float" | "ComplexHalf" | "UInt32" => 4,
-        "Long" | "Double" | "ComplexFloat" | "UInt64" => 8,
-        "ComplexDouble" => 16,
-        _ => return None,
-    })
 }
 
 #[cfg(test)]

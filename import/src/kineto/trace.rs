@@ -1,21 +1,20 @@
 //! The trace of one rank.
 
 use std::collections::HashMap;
-use std::io::{self, Read};
+use std::io::Read;
 
 use serde::Deserialize;
 use timing::intervals::Interval;
 use wire::event::SpanKind;
 
-use super::event::{Arguments, Group, Written};
+use super::event::{Arguments, Written};
 use super::host::Ranges;
 use super::work::{Carried, Kind, Work};
-use crate::pieces::{End, NotATrace, Piece, Pieces, plain};
+use crate::group::Group;
+use crate::pieces::{End, Piece, Pieces, plain};
 use crate::remarks::Remarks;
+use crate::unreadable::{MAX_TRACED, Unreadable};
 
-/// The largest number of kernels, copies and launches that are kept of one trace. They take at most 64
-/// bytes each, so a trace takes at most 1 GiB.
-const MAX_EVENTS: usize = 16_000_000;
 /// The beginning of the name of the range that the profiler writes around a step.
 const STEP: &str = "ProfilerStep#";
 
@@ -74,26 +73,6 @@ pub struct Trace {
     pub events: u64,
     /// What is damaged, missing, or left out.
     pub remarks: Remarks,
-}
-
-/// The reason why a file is not read.
-#[derive(Debug, thiserror::Error)]
-pub enum Unreadable {
-    /// The file cannot be read.
-    #[error("it cannot be read: {0}")]
-    Io(#[from] io::Error),
-    /// It is not a trace.
-    #[error(transparent)]
-    NotATrace(#[from] NotATrace),
-    /// It has no events.
-    #[error("it has no list of events (traceEvents), so it is not a trace of PyTorch's profiler")]
-    NoEvents,
-    /// It has events, but nothing that a device ran.
-    #[error("no kernel of a device is recorded in it")]
-    NoWork,
-    /// It has too many events.
-    #[error("it has more than {MAX_EVENTS} kernels and launches: trace fewer steps")]
-    TooManyEvents,
 }
 
 /// The field `distributedInfo`.
@@ -200,7 +179,7 @@ impl Reading {
             _ => {}
         }
         let kept = self.trace.work.len() + self.trace.launches.len();
-        if kept > MAX_EVENTS { Err(Unreadable::TooManyEvents) } else { Ok(()) }
+        if kept > MAX_TRACED { Err(Unreadable::TooManyEvents) } else { Ok(()) }
     }
 
     fn work(&mut self, event: &Written<'_>) {

@@ -4,14 +4,12 @@
 //! therefore count from the end of their step.
 
 use std::collections::BTreeMap;
-use std::hash::{Hash, Hasher};
 
-use fnv::FnvHasher;
 use wire::event::Function;
 use wire::ids::{Comm, Seq, Step};
 
 use super::function;
-use crate::kineto::{Group, Trace, Work};
+use crate::kineto::{Trace, Work};
 
 /// The largest number of collectives of one function and group in a step.
 const MOST_PER_STEP: u64 = 1 << 20;
@@ -26,7 +24,7 @@ pub(super) struct Numbers<'a> {
 impl<'a> Numbers<'a> {
     /// Prepares to number the collectives of a trace of a job with `world_size` ranks.
     pub(super) fn new(trace: &'a Trace, world_size: u32) -> Self {
-        let comms = trace.groups.iter().map(|group| comm(group, world_size)).collect();
+        let comms = trace.groups.iter().map(|group| group.comm(world_size)).collect();
         Self { trace, comms }
     }
 
@@ -52,21 +50,10 @@ impl<'a> Numbers<'a> {
     }
 }
 
-/// Returns the communicator of a group: the same number on all of its ranks, and 0 for all ranks.
-fn comm(group: &Group, world_size: u32) -> Comm {
-    if group.size == Some(world_size) {
-        return Comm(0);
-    }
-    let mut hasher = FnvHasher::default();
-    (&group.name, &group.ranks).hash(&mut hasher);
-    let hash = hasher.finish();
-    let number = (hash ^ (hash >> 32)) as u32;
-    Comm(number.max(1))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::group::Group;
     use crate::kineto::{Carried, Kind};
 
     fn work(carried: u32) -> Work {

@@ -20,12 +20,16 @@ use crate::run_id::new_run_id;
 /// The arguments of `paceline import`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Reads traces by PyTorch's profiler (Kineto), plain or compressed, one file per rank, in any order. A file \
-    that ends early gives what it holds. What is not in the files is missing from the report, with the reason.\n\n\
-    The traces of one import are of the same steps of one job. A rank without a file is counted and never blamed.\n\n\
+    after_help = "Reads traces by PyTorch's profiler (Kineto), dumps of PyTorch's flight recorder (pickle or JSON), logs of NCCL \
+    Inspector, and tables of StragglerAnalysis (Parquet): plain or compressed, one file per rank or one for the job, in any order. \
+    What a file holds decides its format. A file that ends early gives what it holds. What is not in the files is missing from the \
+    report, with the reason.\n\n\
+    The files of one import are of one format, and of the same steps of one job. A rank without a file is counted and never \
+    blamed. Of a job that hung, the flight recorder's dumps say which ranks are behind, and in which collective.\n\n\
     Examples:\n  \
     paceline import traces/\n  \
-    paceline import 'logs/*.pt.trace.json.gz' --name resnet"
+    paceline import 'logs/*.pt.trace.json.gz' --name resnet\n  \
+    paceline import /tmp/nccl_trace_rank_*"
 )]
 pub(super) struct ImportArguments {
     /// Files, folders with them, or patterns such as 'logs/*.json.gz'

@@ -13,10 +13,8 @@ pub fn summary(run: &ImportedRun) -> String {
     for file in &run.ranks {
         let ImportedFile { rank, file, steps, kernels, collectives } = file;
         let steps = extent(steps);
-        text += &format!(
-            "  rank {:<5} {steps}, {kernels} kernels and copies, {collectives} collectives  {file}\n",
-            rank.0
-        );
+        let kernels = if *kernels > 0 { format!(", {kernels} kernels and copies") } else { String::new() };
+        text += &format!("  rank {:<5} {steps}{kernels}, {collectives} collectives  {file}\n", rank.0);
     }
     for remark in &run.remarks {
         text += &format!("  {remark}\n");

@@ -4,7 +4,7 @@ use js_sys::{Array, Promise};
 use wasm_bindgen::{JsCast as _, JsValue};
 use wasm_bindgen_futures::JsFuture;
 use web_sys::{DragEvent, File, FileSystemDirectoryEntry, FileSystemFileEntry};
-use wire::views::imports::may_be_trace;
+use wire::views::imports::may_be_recording;
 
 /// The files and folders of a drop. The browser gives them during the event only.
 pub(super) struct Dropped {
@@ -35,7 +35,7 @@ impl Dropped {
             let before = files.len();
             in_folder(folder, &mut files).await.map_err(|_| format!("The folder {name} cannot be read."))?;
             if files.len() == before {
-                return Err(format!("The folder {name} has no file whose name contains .json."));
+                return Err(format!("The folder {name} has no file whose name says that it may be a trace, table, log or dump."));
             }
         }
         if files.is_empty() {
@@ -45,7 +45,7 @@ impl Dropped {
     }
 }
 
-/// Adds the traces that lie in a folder, but not those in folders within it.
+/// Adds the recordings that lie in a folder, but not those in folders within it.
 async fn in_folder(folder: &FileSystemDirectoryEntry, files: &mut Vec<File>) -> Result<(), JsValue> {
     let reader = folder.create_reader();
     loop {
@@ -57,7 +57,7 @@ async fn in_folder(folder: &FileSystemDirectoryEntry, files: &mut Vec<File>) -> 
         }
         for entry in entries.iter() {
             let entry: FileSystemFileEntry = entry.unchecked_into();
-            if entry.is_file() && may_be_trace(&entry.name()) {
+            if entry.is_file() && may_be_recording(&entry.name()) {
                 let file = called(|done, failed| {
                     entry.file_with_callback_and_callback(done, failed);
                     Ok(())

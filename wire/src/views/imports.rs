@@ -4,13 +4,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{Rank, RunId};
 
-/// Parts of the names of files that are traces: of a folder, only these are read. A killed job leaves `.tmp` behind.
-const TRACE_NAMES: [&str; 2] = [".json", ".tmp"];
+/// Parts of the names of traces, tables and logs. A killed job leaves `.tmp` behind.
+pub const RECORDING_NAMES: [&str; 5] = [".json", ".tmp", ".parquet", ".log", ".pickle"];
 
-/// Returns whether a file of this name, in a folder that is imported, may be a trace.
+/// Returns whether a file of this name is read if it is in a folder that is imported. PyTorch's flight recorder gives its dumps no
+/// ending: `nccl_trace_rank_3`.
 #[must_use]
-pub fn may_be_trace(name: &str) -> bool {
-    TRACE_NAMES.iter().any(|part| name.contains(part))
+pub fn may_be_recording(name: &str) -> bool {
+    let is_dump = !name.contains('.') && name.ends_with(|end: char| end.is_ascii_digit());
+    is_dump || RECORDING_NAMES.iter().any(|part| name.contains(part))
 }
 
 /// A run that was imported from files.

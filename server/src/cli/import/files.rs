@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context as _, ensure};
 use import::{Source, Unreadable};
 use indicatif::ProgressBar;
-use wire::views::imports::may_be_trace;
+use wire::views::imports::{RECORDING_NAMES, may_be_recording};
 
 use crate::cli::progress;
 use crate::imports::Files;
@@ -24,7 +24,12 @@ pub(super) fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
         let before = found.len();
         if path.is_dir() {
             found.extend(in_folder(path)?);
-            ensure!(found.len() > before, "{} has no file whose name contains .json", path.display());
+            ensure!(
+                found.len() > before,
+                "{} has no file whose name says that it may be a trace, table, log or dump ({}): name the files",
+                path.display(),
+                RECORDING_NAMES.join(", ")
+            );
         } else if path.exists() {
             found.push(path.clone());
         } else {
@@ -41,7 +46,7 @@ fn in_folder(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries =
         std::fs::read_dir(folder).with_context(|| format!("cannot read the folder {}", folder.display()))?;
     let files = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.is_file());
-    Ok(files.filter(|path| may_be_trace(&file_name(path))).collect())
+    Ok(files.filter(|path| may_be_recording(&file_name(path))).collect())
 }
 
 fn matching(pattern: &Path) -> anyhow::Result<Vec<PathBuf>> {

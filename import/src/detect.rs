@@ -1,0 +1,194 @@
+//! Which format a file is of, by its content.
+
+use std::io::{self, Read};
+
+use serde::Deserialize;
+
+use crate::format::Format;
+use crate::pieces::{Piece, Pieces};
+
+/// The number of bytes at the begin of a file that decide.
+const HEAD: u64 = 1 << 20;
+/// The number of events that decide, in a list of events.
+const EVENTS: usize = 64;
+/// The first bytes of a Parquet file.
+const PARQUET: &[u8] = b"PAR1";
+/// The first bytes of pickles of protocol 2 to 5.
+const PICKLES: [&[u8]; 4] = [b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"];
+
+/// What a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Detected {
+    /// A format that is read. What nothing is known of counts as a trace, which then says why it is none.
+    Format(Format),
+    /// A format that is known and not read, with the reason.
+    Unsupported(&'static str),
+}
+
+/// A file whose begin was read ahead. An error that was met there is returned where it was met.
+pub(crate) struct Headed<R> {
+    head: io::Cursor<Vec<u8>>,
+    error: Option<io::Error>,
+    rest: R,
+}
+
+impl<R: Read> Headed<R> {
+    pub(crate) fn new(mut rest: R) -> Self {
+        let mut head = Vec::new();
+        let error = (&mut rest).take(HEAD).read_to_end(&mut head).err();
+        Self { head: io::Cursor::new(head), error, rest }
+    }
+
+    pub(crate) fn head(&self) -> &[u8] {
+        self.head.get_ref()
+    }
+}
+
+impl<R: Read> Read for Headed<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self.head.read(into)? {
+            0 => match self.error.take() {
+                Some(error) => Err(error),
+                None => self.rest.read(into),
+            },
+            read => Ok(read),
+        }
+    }
+}
+
+/// Returns the format of a file with these first bytes.
+pub(crate) fn detect(head: &[u8]) -> Detected {
+    if head.starts_with(PARQUET) {
+        return Detected::Format(Format::Stragglers);
+    }
+    if PICKLES.iter().any(|pickle| head.starts_with(pickle)) {
+        return Detected::Format(Format::FlightRecorder);
+    }
+    let keys = keys(head);
+    let has = |wanted: &[&str]| wanted.iter().all(|key| keys.iter().any(|found| found == key));
+    if has(&["traceEvents"]) {
+        return Detected::Format(Format::Kineto);
+    }
+    if has(&["coll_perf"]) || has(&["header", "metadata"]) {
+        return Detected::Format(Format::Inspector);
+    }
+    if has(&["entries"]) || has(&["pg_config", "version"]) || has(&["pg_config", "pg_status"]) {
+        return Detected::Format(Format::FlightRecorder);
+    }
+    if has(&["nodes"]) && has(&["schema"]) {
+        return Detected::Unsupported(
+            "it is an execution trace of PyTorch or Chakra, which says what depends on what and not what ran on the device when: \
+             import the profiler's trace of the same steps, which its recorder writes beside it",
+        );
+    }
+    events(head)
+}
+
+/// An event, as far as it tells formats apart.
+#[derive(Deserialize)]
+struct Event<'a> {
+    #[serde(borrow, default)]
+    ph: std::borrow::Cow<'a, str>,
+    #[serde(borrow, default)]
+    name: std::borrow::Cow<'a, str>,
+    #[serde(default)]
+    args: Args,
+}
+
+#[derive(Default, Deserialize)]
+struct Args {
+    start_time_since_epoch_in_micros: Option<serde::de::IgnoredAny>,
+    mb_id: Option<serde::de::IgnoredAny>,
+    model_chunk: Option<serde::de::IgnoredAny>,
+    step: Option<serde::de::IgnoredAny>,
+}
+
+/// Looks at the first events of a list of events.
+fn events(head: &[u8]) -> Detected {
+    let mut pieces = Pieces::new(head);
+    for _ in 0..EVENTS {
+        let Ok(Some(Piece::Event(event))) = pieces.piece() else { break };
+        let Ok(event) = serde_json::from_slice::<Event<'_>>(event) else { continue };
+        if event.args.start_time_since_epoch_in_micros.is_some()
+            || (event.ph == "B" && event.name.starts_with("NEGOTIATE_"))
+        {
+            return Detected::Unsupported(
+                "it is a timeline of Horovod, which is not read: it says what rank 0 did, and of other ranks only when they first asked for \
+                 a tensor",
+            );
+        }
+        let args = &event.args;
+        if args.step.is_some() && (args.mb_id.is_some() || args.model_chunk.is_some()) {
+            return Detected::Unsupported(
+                "it is a timeline of StragglerAnalysis, in which collectives begin when their last rank is there, so that it does not say who \
+                 was late: import the table that it was made from (trace-NAME.parquet)",
+            );
+        }
+    }
+    Detected::Format(Format::Kineto)
+}
+
+/// Returns the keys of the object that a text begins with, as far as the text goes.
+fn keys(text: &[u8]) -> Vec<&str> {
+    let (mut keys, mut depth, mut at) = (Vec::new(), 0_usize, 0);
+    if !text.trim_ascii_start().starts_with(b"{") {
+        return keys;
+    }
+    while let Some(byte) = text.get(at) {
+        match byte {
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b'"' => {
+                let from = at + 1;
+                at = from;
+                while let Some(byte) = text.get(at).filter(|byte| **byte != b'"') {
+                    at += if *byte == b'\\' { 2 } else { 1 };
+                }
+                let is_key =
+                    depth == 1 && text.get(at + 1..).unwrap_or_default().trim_ascii_start().starts_with(b":");
+                let key = text.get(from..at).and_then(|key| std::str::from_utf8(key).ok());
+                keys.extend(key.filter(|_| is_key));
+            }
+            _ => {}
+        }
+        if depth == 0 && at > 0 && *byte == b'}' {
+            break;
+        }
+        at += 1;
+    }
+    keys
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_decides_the_format() {
+        for (head, format) in [
+            (&b"PAR1\x15\x04"[..], Format::Stragglers),
+            (b"\x80\x02}q\x00(X\x07", Format::FlightRecorder),
+            (br#"{"comm_lib_version": "2.21", "entries": [{"#, Format::FlightRecorder),
+            (br#"{"version": "2.10", "pg_config": {}, "pg_status": {}}"#, Format::FlightRecorder),
+            (br#"{"header": {"id": "0x1"}, "metadata": {}, "coll_perf": {"coll": "AllReduce"}}"#, Format::Inspector),
+            (br#"{"schemaVersion": 1, "distributedInfo": {"pg_config": [], "version": 2, "entries": []}, "x"#, Format::Kineto),
+            (br#"{"traceEvents": [{"name": "\"entries\":"}], "entries": 1}"#, Format::Kineto),
+            (br#"[{"ph": "X", "cat": "kernel", "name": "gemm", "ts": 1}]"#, Format::Kineto),
+            (b"", Format::Kineto),
+        ] {
+            assert_eq!(detect(head), Detected::Format(format), "{}", head.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn formats_that_are_not_read_are_named() {
+        for (head, named) in [
+            (&br#"{"schema": "1.1.1-chakra.0.0.4", "pid": 3, "nodes": ["#[..], "execution trace"),
+            (br#"[{"name": "process_name", "ph": "M", "pid": 0, "args": {"start_time_since_epoch_in_micros": 5}},"#, "Horovod"),
+            (br#"[{"name":"gc","cat":"gc","ph":"X","args":{"step":16,"model_chunk":0,"mb_id":0,"seq_id":0}},"#, "trace-NAME.parquet"),
+        ] {
+            let found = detect(head);
+            assert!(matches!(found, Detected::Unsupported(why) if why.contains(named)), "{found:?}");
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Which ranks of a hang are behind, and in which collective: in sentences.
+//!
+//! Collectives of a group are numbered alike on all of its ranks. A rank that did not issue a number is behind the others; a
+//! rank that issued something else under a number, or other sizes or types, will not end it. Both need no clock.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::dump::{Dump, Entry, State, is_world};
+use crate::group::Group;
+
+/// The largest number of ranks that a sentence lists.
+const LISTED: usize = 16;
+
+/// A group over its ranks.
+struct Joined<'a> {
+    group: &'a Group,
+    /// The ranks of the group, if they are known.
+    members: Option<BTreeSet<u32>>,
+    /// The collectives of each rank that has some, by number.
+    of: BTreeMap<u32, BTreeMap<u64, &'a Entry>>,
+}
+
+/// Returns what the dumps of a job's ranks say about a hang: one group after another, the most important first.
+#[must_use]
+pub fn findings(dumps: &[(u32, &Dump)], world_size: u32) -> Vec<String> {
+    let have: BTreeSet<u32> = dumps.iter().map(|&(rank, _)| rank).collect();
+    let joined = join(dumps, world_size);
+    let mut sentences: Vec<String> = joined.values().filter_map(|group| group.differs(&have)).collect();
+    sentences.extend(joined.values().filter_map(|group| group.behind(&have)));
+    sentences.extend(joined.values().filter_map(|group| group.waiting(&have)));
+    if sentences.is_empty() {
+        let what = if have.len() as u32 == world_size { "all ranks" } else { "all ranks that have a dump" };
+        sentences.push(format!(
+            "no hang is visible: in each group, {what} issued the same collectives, and none is open on some ranks only"
+        ));
+    }
+    let absent: Vec<u32> = (0..world_size).filter(|rank| !have.contains(rank)).collect();
+    if !absent.is_empty() {
+        sentences.push(format!(
+            "nothing says what {} did: there is no dump of {}",
+            ranks(&absent),
+            if absent.len() == 1 { "it" } else { "them" }
+        ));
+    }
+    sentences.extend(joined.values().filter_map(Joined::issues_last));
+    sentences
+}
+
+fn join<'a>(dumps: &[(u32, &'a Dump)], world_size: u32) -> BTreeMap<&'a Group, Joined<'a>> {
+    let mut joined: BTreeMap<&Group, Joined<'_>> = BTreeMap::new();
+    for &(rank, dump) in dumps {
+        for entry in dump.entries.iter().filter(|entry| !entry.is_message) {
+            let group = &dump.groups[entry.group as usize];
+            let members = || match &group.ranks {
+                Some(ranks) => Some(ranks.iter().copied().collect()),
+                None => is_world(group).then(|| (0..world_size).collect()),
+            };
+            let joined = joined.entry(group).or_insert_with(|| Joined {
+                group,
+                members: members(),
+                of: BTreeMap::new(),
+            });
+            joined.of.entry(rank).or_default().insert(entry.number, entry);
+        }
+    }
+    joined
+}
+
+impl Joined<'_> {
+    /// Returns the ranks that have a dump and belong to the group, as far as that is known.
+    fn present(&self, have: &BTreeSet<u32>) -> Vec<u32> {
+        match &self.members {
+            Some(members) => members.intersection(have).copied().collect(),
+            None => self.of.keys().copied().collect(),
+        }
+    }
+
+    fn last(&self, rank: u32) -> Option<(u64, &Entry)> {
+        self.of.get(&rank)?.last_key_value().map(|(&number, &entry)| (number, entry))
+    }
+
+    /// Says in which collective ranks called something else. The recorder keeps only the newest ones, so the first one that
+    /// is kept may not be the first that differs.
+    fn differs(&self, have: &BTreeSet<u32>) -> Option<String> {
+        let present = self.present(have);
+        let numbers: BTreeSet<u64> = self.of.values().flat_map(|of| of.keys().copied()).collect();
+        numbers.into_iter().find_map(|number| {
+            let called = present.iter().filter_map(|&rank| Some((rank, *self.of.get(&rank)?.get(&number)?)));
+            let mut by_call: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+            called.clone().for_each(|(rank, entry)| by_call.entry(call(entry)).or_default().push(rank));
+            (by_call.len() > 1).then(|| {
+                let mut of: Vec<_> = by_call.into_iter().collect();
+                of.sort_by_key(|(_, ranks)| (std::cmp::Reverse(ranks.len()), ranks.first().copied()));
+                let parts: Vec<String> =
+                    of.iter().map(|(call, of)| format!("{call} on {}", ranks(of))).collect();
+                format!(
+                    "in group {}, collective {number} differs among ranks: {}",
+                    self.group.name,
+                    parts.join("; ")
+                )
+            })
+        })
+    }
+
+    /// Says which ranks did not issue what others did.
+    fn behind(&self, have: &BTreeSet<u32>) -> Option<String> {
+        let present = self.present(have);
+        let issued = |rank: &u32| self.last(*rank).map_or(0, |(number, _)| number);
+        let furthest = present.iter().map(issued).max()?;
+        let (ahead, behind): (Vec<u32>, Vec<u32>) = present.iter().partition(|rank| issued(rank) == furthest);
+        if behind.is_empty() {
+            return None;
+        }
+        let (_, entry) = ahead.first().and_then(|&rank| self.last(rank))?;
+        let mut by_last: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+        behind.iter().for_each(|rank| by_last.entry(issued(rank)).or_default().push(*rank));
+        let parts = by_last.iter().map(|(last, of)| {
+            let (whom, has) = (ranks(of), if of.len() == 1 { "has" } else { "have" });
+            match last {
+                0 => format!("{whom} {has} issued none of its collectives that is kept"),
+                _ => format!("{whom} {has} issued {last} and none after it"),
+            }
+        });
+        let parts: Vec<String> = parts.collect();
+        let wait = if entry.state == State::Ended { "" } else { ", and it has not ended" };
+        let (whom, has) = (ranks(&ahead), if ahead.len() == 1 { "has" } else { "have" });
+        let group = &self.group.name;
+        let name = &entry.name;
+        Some(format!(
+            "in group {group}, {whom} {has} issued collective {furthest} ({name}){wait}; {} behind: {}",
+            if behind.len() == 1 { "one rank is" } else { "some ranks are" },
+            parts.join("; ")
+        ))
+    }
+
+    /// Says which ranks have begun, and which have not begun, a collective that all have issued.
+    fn waiting(&self, have: &BTreeSet<u32>) -> Option<String> {
+        let present = self.present(have);
+        let numbers: BTreeSet<u64> = self.of.values().flat_map(|of| of.keys().copied()).collect();
+        numbers.into_iter().find_map(|number| {
+            let of: Option<Vec<(u32, &Entry)>> =
+                present.iter().map(|&rank| Some((rank, *self.of.get(&rank)?.get(&number)?))).collect();
+            let of = of?;
+            let in_state = |state: State| -> Vec<u32> {
+                of.iter().filter(|(_, entry)| entry.state == state).map(|&(rank, _)| rank).collect()
+            };
+            let (issued, started, ended) =
+                (in_state(State::Issued), in_state(State::Started), in_state(State::Ended));
+            if ended.len() == of.len() || of.len() < 2 {
+                return None;
+            }
+            let name = &of[0].1.name;
+            let parts: Vec<String> =
+                [("ended", &ended), ("started and not ended", &started), ("issued and not started", &issued)]
+                    .into_iter()
+                    .filter(|(_, of)| !of.is_empty())
+                    .map(|(what, of)| format!("{what} on {}", ranks(of)))
+                    .collect();
+            Some(format!(
+                "in group {}, collective {number} ({name}) is the first that is open: {}",
+                self.group.name,
+                parts.join("; ")
+            ))
+        })
+    }
+
+    /// Says which rank issues collectives last, and by how much, by the clocks of the hosts.
+    fn issues_last(&self) -> Option<String> {
+        let (first, others) =
+            self.of.values().collect::<Vec<_>>().split_first().map(|(a, b)| (*a, b.to_vec()))?;
+        if others.is_empty() {
+            return None;
+        }
+        let mut last: BTreeMap<u32, Vec<i64>> = BTreeMap::new();
+        let mut all = 0_usize;
+        for number in first.keys().filter(|number| others.iter().all(|of| of.contains_key(number))) {
+            let mut at: Vec<(i64, u32)> =
+                self.of.iter().map(|(&rank, of)| (of[number].created, rank)).collect();
+            at.sort_unstable();
+            let (late, before) = (at[at.len() - 1], at[at.len() - 2]);
+            last.entry(late.1).or_default().push(late.0.saturating_sub(before.0));
+            all += 1;
+        }
+        let (rank, mut by) = last.into_iter().max_by_key(|(_, by)| by.len())?;
+        by.sort_unstable();
+        let median = by[by.len() / 2] as f64 / 1e6;
+        Some(format!(
+            "in group {}, rank {rank} issued {} of {all} collectives last, {median:.3} ms after the rank before it in the median, by the clocks \
+             of the hosts, which may differ",
+            self.group.name,
+            by.len(),
+        ))
+    }
+}
+
+/// Returns a text that is the same on all ranks whose calls fit together.
+fn call(entry: &Entry) -> String {
+    let types = if entry.types.is_empty() { String::new() } else { format!(" {}", entry.types) };
+    let elements = match &*entry.name {
+        // The parts of ranks may differ, and what only one rank passes or gets.
+        "all_to_all"
+        | "alltoall_base"
+        | "all_to_all_single"
+        | "all_to_all_v_single"
+        | "all_gather_v"
+        | "reduce_scatter_v"
+        | "gather"
+        | "scatter"
+        | "barrier"
+        | "all_reduce_barrier" => return entry.name.clone(),
+        name if name.contains("reduce_scatter") => entry.elements.1,
+        _ => entry.elements.0,
+    };
+    let plural = if elements == 1 { "" } else { "s" };
+    format!("{} of {elements}{types} element{plural}", entry.name)
+}
+
+/// Returns ranks as a phrase: `ranks 0-2, 5`.
+fn ranks(of: &[u32]) -> String {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for &rank in of {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == rank => *last = rank,
+            _ => runs.push((rank, rank)),
+        }
+    }
+    let written: Vec<String> = runs
+        .iter()
+        .take(LISTED)
+        .map(|&(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") })
+        .collect();
+    let more = if runs.len() > LISTED { format!(" and others, {} in all", of.len()) } else { String::new() };
+    format!("{} {}{more}", if of.len() == 1 { "rank" } else { "ranks" }, written.join(", "))
+}

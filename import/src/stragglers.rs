@@ -1,0 +1,177 @@
+//! Tables of StragglerAnalysis, in which ByteDance published operations of production jobs: Parquet files, one row per
+//! operation of a worker, all workers of a job in one file.
+//!
+//! A worker is a data-parallel rank of a pipeline stage; of the ranks that a layer is split over, one is recorded. Times are
+//! seconds from the begin of the step. Steps are sampled, so the time between them is not known: here they follow each
+//! other.
+//!
+//! What waits for other stages of the pipeline is no sign of a slow rank, because the schedule makes stages wait.
+//! Messages between stages, and reductions over stages, are therefore no collectives here, and count as other time.
+
+mod table;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+
+use wire::event::{Function, Source, SpanKind};
+
+use crate::format::Format;
+use crate::group::Group;
+use crate::remarks::Remarks;
+use crate::source::{Content, OfRank};
+use crate::timeline::{Timed, TimedStep, Timeline};
+use crate::unreadable::{MAX_WHOLE, Unreadable};
+
+use table::Operation;
+
+/// What an operation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Span(SpanKind),
+    /// A collective of the data-parallel ranks of a stage.
+    Collective(Function),
+    /// It waits for other stages, or is not known.
+    Other,
+}
+
+fn kind(operation: &str) -> Kind {
+    match operation {
+        "forward-compute" => Kind::Span(SpanKind::Forward),
+        "backward-compute" | "backward-wgrad-compute" => Kind::Span(SpanKind::Backward),
+        "optimizer" | "optimizer-inner-step" => Kind::Span(SpanKind::Optimizer),
+        "data-load" => Kind::Span(SpanKind::Input),
+        "gc" => Kind::Span(SpanKind::GarbageCollection),
+        "grads-reduce-scatter" | "grads-reduce-scatter-nonoverlapping" => {
+            Kind::Collective(Function::ReduceScatter)
+        }
+        "separate-grads-all-reduce" => Kind::Collective(Function::AllReduce),
+        "params-all-gather" | "params-all-gather-nonoverlapping" => Kind::Collective(Function::AllGather),
+        _ => Kind::Other,
+    }
+}
+
+/// Reads a table from the bytes of its file.
+///
+/// # Errors
+/// Returns an error if it is not a Parquet file with the columns of such a table, or if it has no collective.
+pub(crate) fn read(plain: impl Read) -> Result<Vec<OfRank>, Unreadable> {
+    let mut bytes = Vec::new();
+    plain.take(MAX_WHOLE + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_WHOLE {
+        return Err(Unreadable::TooLarge {
+            format: Format::Stragglers,
+            most: format!("{} MiB", MAX_WHOLE >> 20),
+        });
+    }
+    let table =
+        table::read(bytes).map_err(|why| Unreadable::Malformed { format: Format::Stragglers, why })?;
+    let ranks = timelines(&table);
+    let collectives = |timeline: &Timeline| timeline.steps.iter().any(|step| !step.collectives.is_empty());
+    if !ranks.iter().any(|(_, timeline)| collectives(timeline)) {
+        return Err(Unreadable::NoCollective(Format::Stragglers));
+    }
+    let remarks = remarks(&ranks);
+    let world_size = ranks.len() as u32;
+    let of = |(at, (_, timeline)): (usize, (u32, Timeline))| {
+        let of = OfRank::new(Some(at as u32), Some(world_size), Content::Timeline(timeline));
+        OfRank { remarks: remarks.clone(), ..of }
+    };
+    Ok(ranks.into_iter().enumerate().map(of).collect())
+}
+
+fn remarks(ranks: &[(u32, Timeline)]) -> Remarks {
+    let mut remarks = Remarks::default();
+    remarks.add(
+        "steps are sampled, and the time between them is not recorded: they are shown one after the other",
+    );
+    remarks.add("messages between pipeline stages and reductions over stages are other time, because stages wait for each other by design");
+    if ranks.iter().enumerate().any(|(at, (rank, _))| at as u32 != *rank) {
+        let list: Vec<String> = ranks.iter().take(8).map(|(rank, _)| rank.to_string()).collect();
+        let more = if ranks.len() > list.len() { " and so on" } else { "" };
+        remarks.add(format!(
+            "only some ranks of the job are recorded ({}{more}): they are numbered from 0 in this order",
+            list.join(", ")
+        ));
+    }
+    remarks
+}
+
+/// Returns the timeline of each rank, in ascending order.
+fn timelines(table: &table::Table) -> Vec<(u32, Timeline)> {
+    let ranks: BTreeSet<u32> = table.operations.iter().map(|operation| operation.rank).collect();
+    let mut by_step: BTreeMap<u64, Vec<&Operation>> = BTreeMap::new();
+    table.operations.iter().for_each(|operation| by_step.entry(operation.step).or_default().push(operation));
+    let mut timelines: BTreeMap<u32, Timeline> =
+        ranks.into_iter().map(|rank| (rank, Timeline::default())).collect();
+    let mut begin = 0_i64;
+    for (number, operations) in by_step {
+        let first = operations.iter().map(|operation| operation.start).min().unwrap_or(0);
+        let last = operations.iter().map(|operation| operation.end).max().unwrap_or(first);
+        let offset = begin.saturating_sub(first);
+        let end = last.saturating_add(offset);
+        let mut of_rank: BTreeMap<u32, Vec<&Operation>> = BTreeMap::new();
+        operations
+            .into_iter()
+            .for_each(|operation| of_rank.entry(operation.rank).or_default().push(operation));
+        for (rank, operations) in of_rank {
+            let Some(timeline) = timelines.get_mut(&rank) else { continue };
+            let step = step(number, (begin, end), offset, operations, table, &mut timeline.groups);
+            timeline.steps.push(step);
+        }
+        begin = end;
+    }
+    timelines.into_iter().collect()
+}
+
+/// Returns a step of a rank, whose times are raised by `offset`.
+fn step(
+    number: u64,
+    window: (i64, i64),
+    offset: i64,
+    mut operations: Vec<&Operation>,
+    table: &table::Table,
+    groups: &mut Vec<Group>,
+) -> TimedStep {
+    operations.sort_by_key(|operation| (operation.start, operation.end));
+    let mut step = TimedStep { number, window, ..TimedStep::default() };
+    let mut counts: BTreeMap<Function, u64> = BTreeMap::new();
+    let mut computed = window.0;
+    for operation in operations {
+        let (start, end) = (operation.start.saturating_add(offset), operation.end.saturating_add(offset));
+        match kind(&table.names[operation.name as usize]) {
+            Kind::Span(kind) => {
+                step.spans.push((kind, (start, end)));
+                computed = computed.max(end);
+            }
+            Kind::Collective(function) => {
+                let count = counts.entry(function).or_default();
+                let ready = computed.min(start);
+                step.collectives.push(Timed {
+                    function,
+                    group: Some(group_of(groups, operation.stage)),
+                    // Steps have numbers of their own, whatever other ranks did before.
+                    count: number.saturating_mul(1 << 16).saturating_add(*count),
+                    bytes: 0,
+                    ready,
+                    launch: ready,
+                    start,
+                    end,
+                    source: Source::ActivityRecord,
+                });
+                *count += 1;
+            }
+            Kind::Other => {}
+        }
+    }
+    step
+}
+
+/// Returns the group of the data-parallel ranks of a stage.
+fn group_of(groups: &mut Vec<Group>, stage: u32) -> u32 {
+    let name = format!("data-parallel ranks of stage {stage}");
+    let at = groups.iter().position(|group| group.name == name).unwrap_or_else(|| {
+        groups.push(Group { name, ranks: None, size: None });
+        groups.len() - 1
+    });
+    at as u32
+}

@@ -1,0 +1,180 @@
+//! Files of formats other than the profiler's, from the file to the records of a job.
+//!
+//! `dumps/` has what PyTorch 2.15 wrote in a gloo job of four ranks, in which rank 2 did not issue the fourth all-reduce.
+
+use std::path::Path;
+
+use import::job::{self, Job, NotAJob};
+use import::{Format, Source, Unreadable, read};
+use wire::event::{BucketRecord, Event, Function, Source as Measured, SpanKind};
+use wire::ids::RunId;
+
+fn file(name: &str) -> Vec<u8> {
+    std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name)).unwrap()
+}
+
+fn dump(rank: u32) -> Source {
+    read(&format!("nccl_trace_rank_{rank}"), &file(&format!("dumps/nccl_trace_rank_{rank}"))[..]).unwrap()
+}
+
+/// A dump of the corpus, changed, of a rank.
+fn nccl(rank: u32, change: impl Fn(String) -> String) -> Source {
+    let text = String::from_utf8(file("corpus/flight-recorder-nccl.json")).unwrap();
+    read(&format!("fr_{rank}"), change(text).as_bytes()).unwrap()
+}
+
+fn join(sources: Vec<Source>) -> Result<Job, NotAJob> {
+    job::join(&RunId::new("one").unwrap(), "one", sources)
+}
+
+fn buckets(job: &Job, rank: u32) -> Vec<BucketRecord> {
+    let of_rank = job.batches.iter().filter(|batch| batch.rank.0 == rank);
+    let events = of_rank.flat_map(|batch| &batch.events);
+    events.filter_map(|event| if let Event::Bucket(bucket) = event { Some(*bucket) } else { None }).collect()
+}
+
+fn says(job: &Job, sentence: &str) -> bool {
+    job.remarks.iter().any(|remark| remark == sentence)
+}
+
+#[test]
+fn dumps_of_a_hang_name_the_rank_that_is_behind() {
+    let job = join([3, 1, 2, 0].map(dump).to_vec()).unwrap();
+    let behind = "in group 0 (default_pg), ranks 0-1, 3 have issued collective 4 (all_reduce), and it has not ended; one rank is behind: \
+                  rank 2 has issued 3 and none after it";
+    assert_eq!(job.remarks[0], behind);
+    assert_eq!((job.world_size, job.ranks.len()), (4, 4));
+    // Rank 3 slept before each all-reduce.
+    let late = "in group 0 (default_pg), rank 3 issued 3 of 3 collectives last";
+    assert!(job.remarks.iter().any(|remark| remark.starts_with(late)), "{:#?}", job.remarks);
+    let all: Vec<BucketRecord> = (0..4).flat_map(|rank| buckets(&job, rank)).collect();
+    assert_eq!(all.len(), 7 + 7 + 3 + 4);
+    let is_only_issued =
+        |bucket: &BucketRecord| bucket.source == Measured::Derived && bucket.start == bucket.end;
+    assert!(all.iter().all(is_only_issued), "a time of issuing is no time of running");
+}
+
+#[test]
+fn json_and_pickle_of_one_dump_say_the_same() {
+    let pickle = join(vec![dump(0)]).unwrap();
+    let json = join(vec![read("rank_0", &file("corpus/flight-recorder-gloo.json")[..]).unwrap()]).unwrap();
+    let numbers =
+        |job: &Job| buckets(job, 0).iter().map(|one| (one.comm, one.seq, one.bytes)).collect::<Vec<_>>();
+    assert_eq!(numbers(&pickle), numbers(&json));
+    assert_eq!(buckets(&pickle, 0)[0].bytes, 4_000);
+}
+
+#[test]
+fn a_rank_without_a_dump_is_said() {
+    let job = join(vec![dump(2), dump(3)]).unwrap();
+    assert_eq!(job.missing(), 2);
+    assert!(says(&job, "nothing says what ranks 0-1 did: there is no dump of them"), "{:#?}", job.remarks);
+}
+
+#[test]
+fn collectives_that_differ_among_ranks_are_named() {
+    let as_is = |text: String| text;
+    let smaller = |text: String| text.replacen("[[1000, 2]]", "[[900, 2]]", 1);
+    let job = join(vec![nccl(0, as_is), nccl(1, smaller)]).unwrap();
+    assert_eq!(
+        job.remarks[0],
+        "in group 0 (default_pg), collective 1 differs among ranks: all_reduce of 2000 BFloat16 elements on rank 0; \
+         all_reduce of 1800 BFloat16 elements on rank 1"
+    );
+    let other = |text: String| text.replacen("nccl:broadcast", "nccl:reduce", 1);
+    let job = join(vec![nccl(0, as_is), nccl(1, other)]).unwrap();
+    assert!(
+        job.remarks[0].contains("collective 4 differs among ranks: broadcast of 2000"),
+        "{:#?}",
+        job.remarks
+    );
+    let waiting = |text: String| text.replace("\"state\": \"started\"", "\"state\": \"scheduled\"");
+    let job = join(vec![nccl(0, as_is), nccl(1, waiting)]).unwrap();
+    assert!(
+        says(
+            &job,
+            "in group 0 (default_pg), collective 5 (all_reduce) is the first that is open: started and not ended on rank 0; \
+             issued and not started on rank 1"
+        ),
+        "{:#?}",
+        job.remarks
+    );
+}
+
+#[test]
+fn durations_of_the_device_say_who_came_late() {
+    // The second rank takes 1 ms less for the first all-reduce.
+    let shorter = |text: String| text.replacen("\"duration_ms\": 1.25", "\"duration_ms\": 0.25", 1);
+    let job = join(vec![nccl(0, |text| text), nccl(1, shorter)]).unwrap();
+    let (first, second) = (buckets(&job, 0), buckets(&job, 1));
+    assert_eq!(first.len(), 3, "those that end and wait for all ranks");
+    assert_eq!((first[0].seq, first[0].source), (Function::AllReduce.numbered(1), Measured::DeviceEvent));
+    assert_eq!(second[0].start - first[0].start, 1_000_000);
+    assert_eq!((first[0].end, first[2].bytes), (second[0].end, 4_000));
+    let unclear = job.batches.iter().flat_map(|batch| &batch.events);
+    let unclear =
+        unclear.filter(|event| matches!(event, Event::Span(span) if span.kind == SpanKind::Unclear));
+    assert_eq!(unclear.count(), 6, "nothing shows what the ranks compute meanwhile");
+}
+
+#[test]
+fn a_log_of_nccl_inspector_gives_durations_or_times() {
+    let log = String::from_utf8(file("corpus/inspector.log")).unwrap();
+    let of = |rank: u32| {
+        let text = log.replace("\"rank\": 1,", &format!("\"rank\": {rank},"));
+        read("host-pid7.log", text.as_bytes()).unwrap()
+    };
+    let job = join(vec![of(0), of(1)]).unwrap();
+    let found = buckets(&job, 1);
+    assert_eq!((job.world_size, found.len(), found[0].source), (2, 4, Measured::DeviceEvent));
+    let first = found.iter().find(|one| one.seq == Function::AllReduce.numbered(3)).unwrap();
+    assert_eq!((first.end - first.start, first.bytes), (500_000, 4_194_304));
+    let verbose = read("host-pid7.log", &file("corpus/inspector-verbose.log")[..]).unwrap();
+    let found = buckets(&join(vec![verbose]).unwrap(), 1);
+    let first = found[0];
+    assert_eq!((first.source, first.end - first.start), (Measured::HostClock, 501_000), "over both channels");
+    assert_eq!(first.start - first.launch, 39_000);
+}
+
+#[test]
+fn a_table_of_stragglers_gives_all_ranks_of_the_job() {
+    let source = read("trace.parquet", &file("corpus/stragglers.parquet")[..]).unwrap();
+    assert_eq!((source.format, source.ranks.len()), (Format::Stragglers, 4));
+    let job = join(vec![source]).unwrap();
+    assert_eq!(job.ranks[3].steps, [20, 23, 24]);
+    assert!(
+        job.ranks[0].remarks.iter().any(|remark| remark.contains("(0, 4, 8, 12)")),
+        "{:?}",
+        job.ranks[0].remarks
+    );
+    let (on_time, late) = (buckets(&job, 2), buckets(&job, 3));
+    assert_eq!((on_time.len(), on_time[1].comm, on_time[1].seq), (6, late[1].comm, late[1].seq));
+    assert_ne!(on_time[1].comm, buckets(&job, 0)[1].comm, "another stage");
+    let by = late[1].start - on_time[1].start;
+    assert!((by - 300_000_000).abs() < 1_000, "{by} ns instead of 0.3 s, to the resolution of the file");
+    assert_eq!(late[1].ready, late[1].start, "the end of backward");
+}
+
+#[test]
+fn formats_are_not_mixed() {
+    let log = read("a.log", &file("corpus/inspector.log")[..]).unwrap();
+    let error = join(vec![dump(0), log]).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "nccl_trace_rank_0 is a dump of PyTorch's flight recorder, and a.log is a log of NCCL Inspector: import files of one format at a \
+         time"
+    );
+}
+
+#[test]
+fn unusable_files_say_why() {
+    let error = |bytes: &[u8]| read("x", bytes).unwrap_err().to_string();
+    let whole = file("dumps/nccl_trace_rank_0");
+    assert!(error(&whole[..700]).contains("ends early, at byte 700"), "{}", error(&whole[..700]));
+    assert!(error(b"\x80\x02cos\nsystem\nX\x04\x00\x00\x00true\x85R.").contains("never done"));
+    let old = br#"{"version": "1.5", "entries": [], "pg_config": {}}"#;
+    assert!(error(old).contains("its version is 1.5"), "{}", error(old));
+    assert!(error(br#"{"version": "2.10", "entries": [], "pg_config": {}}"#).contains("no collective"));
+    assert!(error(&file("corpus/stragglers.parquet")[..900]).contains("a table of StragglerAnalysis"));
+    assert!(matches!(read("x", &b"{\"nodes\": [], \"schema\": \"1\"}"[..]), Err(Unreadable::Unsupported(_))));
+}
