@@ -56,6 +56,12 @@ pub struct Timeline {
 }
 
 impl Timeline {
+    /// Returns the number of spans and collectives.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.steps.iter().map(|step| step.spans.len() + step.collectives.len()).sum()
+    }
+
     /// Returns the records of the rank in a job of `world_size` ranks.
     #[must_use]
     pub fn records(&self, world_size: u32) -> RankRecords {

@@ -119,7 +119,7 @@ fn durations_of_the_device_say_who_came_late() {
 
 #[test]
 fn a_log_of_nccl_inspector_gives_durations_or_times() {
-    let log = String::from_utf8(file("corpus/inspector.log")).unwrap();
+    let log = String::from_utf8(file("corpus/inspector.jsonl")).unwrap();
     let of = |rank: u32| {
         let text = log.replace("\"rank\": 1,", &format!("\"rank\": {rank},"));
         read("host-pid7.log", text.as_bytes()).unwrap()
@@ -129,7 +129,7 @@ fn a_log_of_nccl_inspector_gives_durations_or_times() {
     assert_eq!((job.world_size, found.len(), found[0].source), (2, 4, Measured::DeviceEvent));
     let first = found.iter().find(|one| one.seq == Function::AllReduce.numbered(3)).unwrap();
     assert_eq!((first.end - first.start, first.bytes), (500_000, 4_194_304));
-    let verbose = read("host-pid7.log", &file("corpus/inspector-verbose.log")[..]).unwrap();
+    let verbose = read("host-pid7.log", &file("corpus/inspector-verbose.jsonl")[..]).unwrap();
     let found = buckets(&join(vec![verbose]).unwrap(), 1);
     let first = found[0];
     assert_eq!((first.source, first.end - first.start), (Measured::HostClock, 501_000), "over both channels");
@@ -157,7 +157,7 @@ fn a_table_of_stragglers_gives_all_ranks_of_the_job() {
 
 #[test]
 fn formats_are_not_mixed() {
-    let log = read("a.log", &file("corpus/inspector.log")[..]).unwrap();
+    let log = read("a.log", &file("corpus/inspector.jsonl")[..]).unwrap();
     let error = join(vec![dump(0), log]).unwrap_err().to_string();
     assert_eq!(
         error,

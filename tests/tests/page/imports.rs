@@ -13,7 +13,7 @@ use super::key::{ENTER, TAB};
 use super::views::{Page, check, quiet, says};
 
 /// A job of four ranks and three steps, of which rank 2 sleeps 40 ms twice in each.
-const JOB: Traced = Traced { ranks: 4, steps: 3, sleeps: Some((2, 40_000)) };
+const JOB: Traced = Traced { ranks: 4, steps: 3, kernels: 1, sleeps: Some((2, 40_000)) };
 
 /// A folder with the traces of the job.
 struct Traces {

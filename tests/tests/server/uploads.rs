@@ -13,7 +13,7 @@ use testkit::kineto::Traced;
 use testkit::programs::{Server, get_json, program, resident_bytes, wait_until};
 
 /// A job of four ranks and three steps, of which rank 2 sleeps 40 ms twice in each.
-const JOB: Traced = Traced { ranks: 4, steps: 3, sleeps: Some((2, 40_000)) };
+const JOB: Traced = Traced { ranks: 4, steps: 3, kernels: 1, sleeps: Some((2, 40_000)) };
 const BOUNDARY: &str = "----a-boundary";
 const TOKEN: &str = "a-token-of-tests";
 

@@ -35,7 +35,9 @@ impl Dropped {
             let before = files.len();
             in_folder(folder, &mut files).await.map_err(|_| format!("The folder {name} cannot be read."))?;
             if files.len() == before {
-                return Err(format!("The folder {name} has no file whose name says that it may be a trace, table, log or dump."));
+                return Err(format!(
+                    "The folder {name} has no file whose name says that it may be a trace, table, log or dump."
+                ));
             }
         }
         if files.is_empty() {

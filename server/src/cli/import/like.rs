@@ -4,8 +4,9 @@ use std::fs::File;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use import::Unreadable;
 use import::kineto::figures::{Figures, Window, figures};
-use import::kineto::{self, Trace, Unreadable};
+use import::kineto::{self, Trace};
 use units::{nanos, percent};
 
 use super::files::file_name;
