@@ -15,7 +15,9 @@ use crate::format::Format;
 use crate::kineto::device_steps;
 use crate::records::{RankRecords, records};
 use crate::remarks::Remarks;
-use crate::source::{Content, OfRank, Source};
+use crate::source::{Content, OfRank};
+
+pub use crate::source::Source;
 
 /// What a rank of a file became.
 #[derive(Clone, Debug)]

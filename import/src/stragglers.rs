@@ -5,8 +5,8 @@
 //! seconds from the begin of the step. Steps are sampled, so the time between them is not known: here they follow each
 //! other.
 //!
-//! What waits for other stages of the pipeline is no sign of a slow rank, because the schedule makes stages wait.
-//! Messages between stages, and reductions over stages, are therefore no collectives here, and count as other time.
+//! Messages between stages are collectives of two ranks, so that it shows what a rank of another stage waits for. Reductions
+//! over stages are not: the schedule makes the last stage wait in them for the first one, which is no sign of a slow rank.
 
 mod table;
 
@@ -30,12 +30,42 @@ enum Kind {
     Span(SpanKind),
     /// A collective of the data-parallel ranks of a stage.
     Collective(Function),
-    /// It waits for other stages, or is not known.
+    /// A message from or to another stage.
+    Message(Message),
+    /// It is a reduction over stages, or is not known.
     Other,
+}
+
+/// A message between neighboring stages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Message {
+    ForwardSend,
+    ForwardReceive,
+    BackwardSend,
+    BackwardReceive,
+}
+
+impl Message {
+    /// Returns the lower of its two stages, of which a rank of `stage` is one.
+    fn lower(self, stage: u32) -> u32 {
+        match self {
+            Self::ForwardSend | Self::BackwardReceive => stage,
+            Self::ForwardReceive | Self::BackwardSend => stage.saturating_sub(1),
+        }
+    }
+
+    /// Returns its number in a step, from how many of its kind came before: forward and backward have numbers in turn.
+    fn number(self, before: u64) -> u64 {
+        2 * before + u64::from(matches!(self, Self::BackwardSend | Self::BackwardReceive))
+    }
 }
 
 fn kind(operation: &str) -> Kind {
     match operation {
+        "forward-send" => Kind::Message(Message::ForwardSend),
+        "forward-recv" => Kind::Message(Message::ForwardReceive),
+        "backward-send" => Kind::Message(Message::BackwardSend),
+        "backward-recv" => Kind::Message(Message::BackwardReceive),
         "forward-compute" => Kind::Span(SpanKind::Forward),
         "backward-compute" | "backward-wgrad-compute" => Kind::Span(SpanKind::Backward),
         "optimizer" | "optimizer-inner-step" => Kind::Span(SpanKind::Optimizer),
@@ -70,7 +100,8 @@ pub(crate) fn read(plain: impl Read) -> Result<Vec<OfRank>, Unreadable> {
     if !ranks.iter().any(|(_, timeline)| collectives(timeline)) {
         return Err(Unreadable::NoCollective(Format::Stragglers));
     }
-    let remarks = remarks(&ranks);
+    let stages = table.operations.iter().map(|operation| operation.stage).collect::<BTreeSet<u32>>().len();
+    let remarks = remarks(&ranks, stages, table.has_one_chunk);
     let world_size = ranks.len() as u32;
     let of = |(at, (_, timeline)): (usize, (u32, Timeline))| {
         let of = OfRank::new(Some(at as u32), Some(world_size), Content::Timeline(timeline));
@@ -79,12 +110,21 @@ pub(crate) fn read(plain: impl Read) -> Result<Vec<OfRank>, Unreadable> {
     Ok(ranks.into_iter().enumerate().map(of).collect())
 }
 
-fn remarks(ranks: &[(u32, Timeline)]) -> Remarks {
+fn remarks(ranks: &[(u32, Timeline)], stages: usize, has_messages: bool) -> Remarks {
     let mut remarks = Remarks::default();
     remarks.add(
         "steps are sampled, and the time between them is not recorded: they are shown one after the other",
     );
-    remarks.add("messages between pipeline stages and reductions over stages are other time, because stages wait for each other by design");
+    remarks.add("reductions over pipeline stages are other time");
+    if stages > 1 {
+        remarks.add(format!(
+            "the job has {stages} pipeline stages, which wait for each other by design, and verdicts are made for ranks that do the same work: \
+             one may miss a slow rank, which the compute of its ranks shows"
+        ));
+    }
+    if !has_messages {
+        remarks.add("a stage has several parts of the model: messages between stages are other time");
+    }
     if ranks.iter().enumerate().any(|(at, (rank, _))| at as u32 != *rank) {
         let list: Vec<String> = ranks.iter().take(8).map(|(rank, _)| rank.to_string()).collect();
         let more = if ranks.len() > list.len() { " and so on" } else { "" };
@@ -134,41 +174,55 @@ fn step(
 ) -> TimedStep {
     operations.sort_by_key(|operation| (operation.start, operation.end));
     let mut step = TimedStep { number, window, ..TimedStep::default() };
-    let mut counts: BTreeMap<Function, u64> = BTreeMap::new();
+    let mut counts: BTreeMap<(Function, Option<Message>), u64> = BTreeMap::new();
     let mut computed = window.0;
     for operation in operations {
         let (start, end) = (operation.start.saturating_add(offset), operation.end.saturating_add(offset));
-        match kind(&table.names[operation.name as usize]) {
+        let kind = kind(&table.names[operation.name as usize]);
+        let (function, message) = match kind {
             Kind::Span(kind) => {
                 step.spans.push((kind, (start, end)));
                 computed = computed.max(end);
+                continue;
             }
-            Kind::Collective(function) => {
-                let count = counts.entry(function).or_default();
-                let ready = computed.min(start);
-                step.collectives.push(Timed {
-                    function,
-                    group: Some(group_of(groups, operation.stage)),
-                    // Steps have numbers of their own, whatever other ranks did before.
-                    count: number.saturating_mul(1 << 16).saturating_add(*count),
-                    bytes: 0,
-                    ready,
-                    launch: ready,
-                    start,
-                    end,
-                    source: Source::ActivityRecord,
-                });
-                *count += 1;
+            Kind::Collective(function) => (function, None),
+            Kind::Message(message) if table.has_one_chunk => (Function::SendReceive, Some(message)),
+            Kind::Message(_) | Kind::Other => continue,
+        };
+        let before = counts.entry((function, message)).or_default();
+        let name = match message {
+            Some(message) => {
+                let lower = message.lower(operation.stage);
+                format!(
+                    "data-parallel rank {}, stages {lower} and {}",
+                    operation.dp_rank,
+                    lower.saturating_add(1)
+                )
             }
-            Kind::Other => {}
-        }
+            None => format!("data-parallel ranks of stage {}", operation.stage),
+        };
+        let ready = computed.min(start);
+        step.collectives.push(Timed {
+            function,
+            group: Some(group_of(groups, name)),
+            // Steps have numbers of their own, whatever other ranks did before.
+            count: number
+                .saturating_mul(1 << 20)
+                .saturating_add(message.map_or(*before, |one| one.number(*before))),
+            bytes: 0,
+            ready,
+            launch: ready,
+            start,
+            end,
+            source: Source::ActivityRecord,
+        });
+        *before += 1;
     }
     step
 }
 
-/// Returns the group of the data-parallel ranks of a stage.
-fn group_of(groups: &mut Vec<Group>, stage: u32) -> u32 {
-    let name = format!("data-parallel ranks of stage {stage}");
+/// Returns the group of this name.
+fn group_of(groups: &mut Vec<Group>, name: String) -> u32 {
     let at = groups.iter().position(|group| group.name == name).unwrap_or_else(|| {
         groups.push(Group { name, ranks: None, size: None });
         groups.len() - 1

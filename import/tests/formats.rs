@@ -147,12 +147,26 @@ fn a_table_of_stragglers_gives_all_ranks_of_the_job() {
         "{:?}",
         job.ranks[0].remarks
     );
-    let (on_time, late) = (buckets(&job, 2), buckets(&job, 3));
-    assert_eq!((on_time.len(), on_time[1].comm, on_time[1].seq), (6, late[1].comm, late[1].seq));
-    assert_ne!(on_time[1].comm, buckets(&job, 0)[1].comm, "another stage");
-    let by = late[1].start - on_time[1].start;
+    let reduced = |rank: u32| {
+        let mut of_rank = buckets(&job, rank).into_iter();
+        of_rank.find(|one| Function::from_seq(one.seq) == Function::ReduceScatter).unwrap()
+    };
+    let messages = |rank: u32| {
+        let is_message = |one: &BucketRecord| Function::from_seq(one.seq) == Function::SendReceive;
+        buckets(&job, rank).into_iter().filter(is_message).map(|one| (one.comm, one.seq)).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (messages(0), messages(1).len()),
+        (messages(2), 3),
+        "a send of the first stage is a receive of the second"
+    );
+    assert_ne!(messages(0), messages(1), "of other data-parallel ranks");
+    let (on_time, late) = (reduced(2), reduced(3));
+    assert_eq!((buckets(&job, 2).len(), on_time.comm, on_time.seq), (9, late.comm, late.seq));
+    assert_ne!(on_time.comm, reduced(0).comm, "another stage");
+    let by = late.start - on_time.start;
     assert!((by - 300_000_000).abs() < 1_000, "{by} ns instead of 0.3 s, to the resolution of the file");
-    assert_eq!(late[1].ready, late[1].start, "the end of backward");
+    assert_eq!(late.ready, late.start, "the end of backward");
 }
 
 #[test]

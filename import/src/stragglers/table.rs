@@ -15,7 +15,9 @@ const MAX_ROWS: usize = 8_000_000;
 /// The largest column of a part of the file, in bytes, as the file states it.
 const MAX_COLUMN_BYTES: i64 = 256 << 20;
 /// The columns that count.
-const COLUMNS: [&str; 6] = ["rank", "stage", "step", "optype", "start_ts", "duration"];
+const COLUMNS: [&str; 7] = ["rank", "dp_rank", "stage", "step", "optype", "start_ts", "duration"];
+/// The column of the model chunk, which some tables lack.
+const CHUNK: &str = "mc";
 /// The longest time that is one of a step, in seconds.
 const MAX_SECONDS: f64 = 1e6;
 
@@ -23,6 +25,7 @@ const MAX_SECONDS: f64 = 1e6;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Operation {
     pub(super) rank: u32,
+    pub(super) dp_rank: u32,
     pub(super) stage: u32,
     pub(super) step: u64,
     /// Its name, as an index of [`Table::names`].
@@ -36,6 +39,8 @@ pub(super) struct Operation {
 pub(super) struct Table {
     pub(super) operations: Vec<Operation>,
     pub(super) names: Vec<String>,
+    /// Whether each stage has one part of the model, so that its messages are between neighbors.
+    pub(super) has_one_chunk: bool,
     numbers: HashMap<String, u32>,
 }
 
@@ -60,7 +65,7 @@ fn rows(bytes: Bytes) -> Result<Table, String> {
         return Err(format!("a column of it has more than {} MiB", MAX_COLUMN_BYTES >> 20));
     }
     let wanted = projection(reader.metadata().file_metadata().schema())?;
-    let mut table = Table::default();
+    let mut table = Table { has_one_chunk: true, ..Table::default() };
     for row in reader.get_row_iter(Some(wanted)).map_err(said)? {
         let row = row.map_err(said)?;
         let at = table.operations.len();
@@ -76,8 +81,12 @@ fn rows(bytes: Bytes) -> Result<Table, String> {
 
 /// Returns the schema of the columns that count.
 fn projection(schema: &Type) -> Result<Type, String> {
-    let fields: Vec<Arc<Type>> =
-        schema.get_fields().iter().filter(|field| COLUMNS.contains(&field.name())).cloned().collect();
+    let fields: Vec<Arc<Type>> = schema
+        .get_fields()
+        .iter()
+        .filter(|field| COLUMNS.contains(&field.name()) || field.name() == CHUNK)
+        .cloned()
+        .collect();
     let has = |name: &&&str| fields.iter().any(|field| field.name() == **name);
     let absent: Vec<&str> = COLUMNS.iter().filter(|name| !has(name)).copied().collect();
     if !absent.is_empty() {
@@ -91,13 +100,15 @@ impl Table {
         let find =
             |name: &str| row.get_column_iter().find(|(column, _)| *column == name).map(|(_, field)| field);
         let rank = u32::try_from(whole(find("rank")?)?).ok().filter(|&rank| rank < MAX_RANKS)?;
+        self.has_one_chunk &= find(CHUNK).and_then(whole).is_none_or(|chunk| chunk <= 0);
+        let dp_rank = u32::try_from(whole(find("dp_rank")?)?).ok()?;
         let stage = u32::try_from(whole(find("stage")?)?).ok()?;
         // Steps are numbered in 32 bits.
         let step = u64::from(u32::try_from(whole(find("step")?)?).ok()?);
         let start = nanos(find("start_ts")?)?;
         let end = start.checked_add(nanos(find("duration")?)?.max(0))?;
         let Field::Str(name) = find("optype")? else { return None };
-        Some(Operation { rank, stage, step, name: self.number(name), start, end })
+        Some(Operation { rank, dp_rank, stage, step, name: self.number(name), start, end })
     }
 
     fn number(&mut self, name: &str) -> u32 {
