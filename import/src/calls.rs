@@ -10,7 +10,7 @@
 //! - Otherwise the time of issuing is all there is, and the records say so ([`Source::Derived`]): no figure of waiting
 //!   and no verdict follows from them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use timing::intervals::{Interval, Intervals};
 use wire::event::{Function, Source, SpanKind};
@@ -51,6 +51,17 @@ pub struct Calls {
     pub calls: Vec<Call>,
     /// Their groups.
     pub groups: Vec<Group>,
+}
+
+impl Calls {
+    /// Holds collectives in the order of the file. Of those that have one number, function and group, as the parts of one that was
+    /// issued as a whole have, the first one counts.
+    #[must_use]
+    pub fn new(calls: impl IntoIterator<Item = Call>, groups: Vec<Group>) -> Self {
+        let mut seen = HashSet::new();
+        let is_first = |call: &Call| seen.insert((call.group, call.function, call.count));
+        Self { calls: calls.into_iter().filter(is_first).collect(), groups }
+    }
 }
 
 /// What the times of a job's collectives are.

@@ -170,7 +170,8 @@ impl Reading {
             ));
         }
         let (rank, world_size) = (self.seen[largest].rank, self.calls.groups[largest].size);
-        let of = OfRank::new(Some(rank), world_size, Content::Calls(self.calls));
+        let calls = Calls::new(self.calls.calls, self.calls.groups);
+        let of = OfRank::new(Some(rank), world_size, Content::Calls(calls));
         Ok(OfRank { remarks: self.remarks, ..of })
     }
 }

@@ -106,7 +106,7 @@ impl Dump {
             ran: None,
         };
         let collectives = self.entries.iter().filter(|entry| !entry.is_message);
-        Calls { calls: collectives.map(call).collect(), groups: self.groups.clone() }
+        Calls::new(collectives.map(call), self.groups.clone())
     }
 }
 

@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::dump::{Dump, Entry, State, is_world};
 use crate::group::Group;
 
-/// The largest number of ranks that a sentence lists.
+/// The largest number of groups of which a sentence of each kind is said.
+const GROUPS: usize = 8;
+/// The largest number of runs of ranks that a sentence lists.
 const LISTED: usize = 16;
 
 /// A group over its ranks.
@@ -25,9 +27,16 @@ struct Joined<'a> {
 pub fn findings(dumps: &[(u32, &Dump)], world_size: u32) -> Vec<String> {
     let have: BTreeSet<u32> = dumps.iter().map(|&(rank, _)| rank).collect();
     let joined = join(dumps, world_size);
-    let mut sentences: Vec<String> = joined.values().filter_map(|group| group.differs(&have)).collect();
-    sentences.extend(joined.values().filter_map(|group| group.behind(&have)));
-    sentences.extend(joined.values().filter_map(|group| group.waiting(&have)));
+    let of_kind = |kind: fn(&Joined<'_>, &BTreeSet<u32>) -> Option<String>| {
+        let mut sentences: Vec<String> = joined.values().filter_map(|group| kind(group, &have)).collect();
+        let more = sentences.len().saturating_sub(GROUPS);
+        sentences.truncate(GROUPS);
+        sentences.extend((more > 0).then(|| format!("the same kind of thing is so in {more} more groups")));
+        sentences
+    };
+    let mut sentences = of_kind(|group, have| group.differs(have));
+    sentences.extend(of_kind(|group, have| group.behind(have)));
+    sentences.extend(of_kind(|group, have| group.waiting(have)));
     if sentences.is_empty() {
         let what = if have.len() as u32 == world_size { "all ranks" } else { "all ranks that have a dump" };
         sentences.push(format!(
@@ -42,7 +51,10 @@ pub fn findings(dumps: &[(u32, &Dump)], world_size: u32) -> Vec<String> {
             if absent.len() == 1 { "it" } else { "them" }
         ));
     }
-    sentences.extend(joined.values().filter_map(Joined::issues_last));
+    let largest = joined
+        .values()
+        .max_by_key(|group| (group.of.len(), group.of.values().map(BTreeMap::len).sum::<usize>()));
+    sentences.extend(largest.and_then(|group| group.issues_last()));
     sentences
 }
 
@@ -184,7 +196,7 @@ impl Joined<'_> {
         let (rank, mut by) = last.into_iter().max_by_key(|(_, by)| by.len())?;
         by.sort_unstable();
         let median = by[by.len() / 2] as f64 / 1e6;
-        Some(format!(
+        (median > 0.0).then(|| format!(
             "in group {}, rank {rank} issued {} of {all} collectives last, {median:.3} ms after the rank before it in the median, by the clocks \
              of the hosts, which may differ",
             self.group.name,

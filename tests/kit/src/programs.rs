@@ -130,9 +130,22 @@ impl Drop for Server {
 /// # Errors
 /// Returns an error if /proc does not have the figure.
 pub fn resident_bytes(pid: u32) -> anyhow::Result<u64> {
+    memory(pid, "VmRSS:")
+}
+
+/// Returns the most resident memory that a process has had, in bytes.
+///
+/// # Errors
+/// Returns an error if /proc does not have the figure.
+pub fn most_resident_bytes(pid: u32) -> anyhow::Result<u64> {
+    memory(pid, "VmHWM:")
+}
+
+fn memory(pid: u32, figure: &str) -> anyhow::Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("VmRSS is missing")?;
-    let kib: u64 = line.split_whitespace().nth(1).context("VmRSS has no number")?.parse()?;
+    let line = status.lines().find(|line| line.starts_with(figure));
+    let number = line.and_then(|line| line.split_whitespace().nth(1));
+    let kib: u64 = number.with_context(|| format!("{figure} is missing"))?.parse()?;
     Ok(kib * 1024)
 }
 

@@ -168,3 +168,19 @@ fn an_import_goes_to_the_server_that_uses_the_data() -> anyhow::Result<()> {
     })?;
     Ok(())
 }
+
+/// Dumps of a gloo job of four ranks, in which rank 2 did not issue the fourth all-reduce.
+const DUMPS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../import/tests/dumps");
+
+#[test]
+fn dumps_of_a_hang_name_the_rank_that_is_behind_and_blame_no_one_for_time() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (out, report) = import(Path::new(DUMPS), &folder.path().join("data"))?;
+    ensure!(out.contains("one rank is behind: rank 2 has issued 3 and none after it"), "{out}");
+    ensure!(out.contains("rank 3     step 2, 4 collectives  nccl_trace_rank_3"), "{out}");
+    ensure!(report["verdicts"] == serde_json::json!([]), "{report:#}");
+    let missing = report["verdicts_missing"].as_str().unwrap_or_default();
+    ensure!(missing.contains("when collectives were enqueued and not when they ran"), "{missing}");
+    ensure!(report["overlap_ratio"]["missing"].is_string(), "{report:#}");
+    Ok(())
+}

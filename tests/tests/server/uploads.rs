@@ -10,7 +10,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::Value;
 use testkit::kineto::Traced;
-use testkit::programs::{Server, get_json, program, resident_bytes, wait_until};
+use testkit::programs::{Server, get_json, most_resident_bytes, program, wait_until};
 
 /// A job of four ranks and three steps, of which rank 2 sleeps 40 ms twice in each.
 const JOB: Traced = Traced { ranks: 4, steps: 3, kernels: 1, sleeps: Some((2, 40_000)) };
@@ -132,18 +132,19 @@ fn files_of_a_form_become_one_run_and_others_are_skipped() -> anyhow::Result<()>
 fn an_upload_that_is_cut_stores_nothing_and_makes_room_for_the_next() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
-    let begun = Begun::send(&server, Form::of_the_job(), 0.7)?;
     let mut stored = 0;
     let mut send = || {
         let (status, answer) = Form::of_the_job().send(&server, "", &[]).ok()?;
         stored += usize::from(status == 201);
         Some((status, answer))
     };
-    // It holds the only place until it is cut.
-    wait_until("the import to begin", || {
+    // It holds the only place until it is cut, unless the other import was faster.
+    let begun = wait_until("the import to begin", || {
+        let begun = Begun::send(&server, Form::of_the_job(), 0.7).ok()?;
+        std::thread::sleep(Duration::from_millis(100));
         let (status, answer) = send()?;
         let error = answer["error"].as_str().unwrap_or_default();
-        (status == 503 && error.starts_with("another import is in progress")).then_some(())
+        (status == 503 && error.starts_with("another import is in progress")).then_some(begun)
     })?;
     begun.stream.shutdown(Shutdown::Both)?;
     drop(begun);
@@ -153,6 +154,20 @@ fn an_upload_that_is_cut_stores_nothing_and_makes_room_for_the_next() -> anyhow:
         runs(&server).ok()?.iter().any(|run| run["run"] == answer["run"]).then_some(())
     })?;
     ensure!(runs(&server)?.len() == stored, "the cut upload was stored: {:#?}", runs(&server)?);
+    Ok(())
+}
+
+#[test]
+fn a_client_that_ends_early_is_told_so() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let server = Server::start(data.path())?;
+    let mut begun = Begun::send(&server, Form::of_the_job(), 0.9)?;
+    begun.stream.shutdown(Shutdown::Write)?;
+    let mut answer = String::new();
+    begun.stream.read_to_string(&mut answer)?;
+    ensure!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+    ensure!(answer.contains("the files did not arrive whole, and nothing is imported"), "{answer}");
+    ensure!(runs(&server)?.is_empty(), "{:#?}", runs(&server)?);
     Ok(())
 }
 
@@ -232,7 +247,7 @@ fn neither_a_huge_file_nor_a_part_without_end_is_held_in_memory() -> anyhow::Res
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
     let began = Instant::now();
-    let before = resident_bytes(server.pid())?;
+    let before = most_resident_bytes(server.pid())?;
     // An event that is not kept, many times.
     let event = r#"{"ph":"X","cat":"python_function","name":"forward","ts":1,"dur":1},"#;
     let mut huge = JOB.traces()[0].trim_end().trim_end_matches("]}").trim_end().to_owned();
@@ -243,14 +258,14 @@ fn neither_a_huge_file_nor_a_part_without_end_is_held_in_memory() -> anyhow::Res
     ensure!(status == 201 && answer["ranks"][0]["kernels"] == 24, "{status} {answer:#}");
     drop(huge);
     let mut endless = Form::default();
-    endless.part(&format!("name=\"{}\"", "x".repeat(64 * MIB)), b"");
+    endless.part(&format!("name=\"{}\"", "x".repeat(256 * MIB)), b"");
     let error = match endless.send(&server, "", &[]) {
         Ok((status, answer)) => format!("{status} {answer}"),
         // The answer comes while the form is still sent.
         Err(error) => error.to_string(),
     };
     ensure!(!error.starts_with("201"), "{error}");
-    let grown = resident_bytes(server.pid())?.saturating_sub(before);
+    let grown = most_resident_bytes(server.pid())?.saturating_sub(before);
     ensure!(grown < 100 * MIB as u64, "{} MiB after {error}, in {:?}", grown / MIB as u64, began.elapsed());
     Ok(())
 }
