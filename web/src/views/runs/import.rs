@@ -2,7 +2,7 @@
 
 use leptos::prelude::*;
 use wasm_bindgen::JsCast as _;
-use web_sys::{DragEvent, HtmlInputElement};
+use web_sys::{DragEvent, File, HtmlInputElement};
 
 use crate::imports::Imports;
 use crate::news::Toasts;
@@ -14,8 +14,10 @@ pub fn ImportButton() -> impl IntoView {
     let imports = expect_context::<Imports>();
     let choose = move |event| {
         let field = event_target::<HtmlInputElement>(&event);
-        let files = field.files().map(|list| (0..list.length()).filter_map(|at| list.get(at)).collect());
-        imports.start(None, &files.unwrap_or_else(Vec::new));
+        let chosen = field.files().into_iter();
+        let files: Vec<File> =
+            chosen.flat_map(|list| (0..list.length()).filter_map(move |at| list.get(at))).collect();
+        imports.start(None, &files);
         // The same files can be chosen again.
         field.set_value("");
     };
