@@ -152,7 +152,7 @@ fn a_refused_or_broken_import_says_why_and_another_one_succeeds() -> anyhow::Res
     says(browser, "import-text", "None of the 1 files can be imported: passwd: it does not begin with")?;
     let empty = tempfile::tempdir()?;
     browser.drag(&[&text(empty.path())], true)?;
-    says(browser, "import-text", "has no file whose name contains .json")?;
+    says(browser, "import-text", "has no file whose name says that it may be a trace")?;
     browser.block(&["*/api/v1/imports*"])?;
     browser.drag(&[&text(&traces.folder)], true)?;
     says(browser, "import-text", "The connection to the server broke")?;
