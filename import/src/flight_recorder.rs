@@ -16,7 +16,8 @@ use std::io::Read;
 
 use crate::format::Format;
 use crate::pickle::{self, Pickle};
-use crate::unreadable::{MAX_WHOLE, Unreadable};
+use crate::unreadable::Unreadable;
+use crate::whole;
 
 pub use dump::{Dump, Entry, State};
 pub use hang::findings;
@@ -26,12 +27,7 @@ pub use hang::findings;
 /// # Errors
 /// Returns an error if it is not a dump as releases from 2.4 of PyTorch write it, or if it holds no collective.
 pub(crate) fn read(plain: impl Read) -> Result<Dump, Unreadable> {
-    let mut bytes = Vec::new();
-    plain.take(MAX_WHOLE + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MAX_WHOLE {
-        let most = format!("{} MiB", MAX_WHOLE >> 20);
-        return Err(Unreadable::TooLarge { format: Format::FlightRecorder, most });
-    }
+    let bytes = whole::read(plain, Format::FlightRecorder)?;
     let malformed = |why: String| Unreadable::Malformed { format: Format::FlightRecorder, why };
     let dump = if bytes.first() == Some(&pickle::FIRST) {
         let pickle = Pickle::parse(&bytes)?;

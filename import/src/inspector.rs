@@ -92,19 +92,19 @@ pub(crate) fn read(plain: impl Read) -> Result<OfRank, Unreadable> {
     reading.finished()
 }
 
-/// A communicator of the process.
-struct Seen {
-    rank: u32,
-    highest: u64,
+/// The lowest and the highest number of the collectives of one function on a communicator.
+struct Numbers {
     lowest: u64,
+    highest: u64,
 }
 
 #[derive(Default)]
 struct Reading {
     calls: Calls,
     groups: HashMap<(String, u32), u32>,
-    seen: Vec<Seen>,
-    counts: HashMap<(u32, Function), Seen>,
+    /// The rank of the process in each group.
+    ranks: Vec<u32>,
+    numbers: HashMap<(u32, Function), Numbers>,
     remarks: Remarks,
 }
 
@@ -122,18 +122,16 @@ impl Reading {
         let group = *self.groups.entry((id.clone(), rank)).or_insert(next);
         if group == next {
             self.calls.groups.push(Group { name: id, ranks: None, size: Some(n_ranks) });
-            self.seen.push(Seen { rank, highest: 0, lowest: 0 });
+            self.ranks.push(rank);
         }
         let Some(call) = call(group, line.metadata, &line.coll_perf) else {
             self.remarks.add("messages between two ranks are left out");
             return Ok(());
         };
-        let counted = self.counts.entry((group, call.function)).or_insert(Seen {
-            rank: 0,
-            highest: call.count,
-            lowest: call.count,
-        });
-        (counted.highest, counted.lowest) = (counted.highest.max(call.count), counted.lowest.min(call.count));
+        let first = Numbers { lowest: call.count, highest: call.count };
+        let numbers = self.numbers.entry((group, call.function)).or_insert(first);
+        *numbers =
+            Numbers { lowest: numbers.lowest.min(call.count), highest: numbers.highest.max(call.count) };
         if self.calls.calls.len() == MAX_CALLS {
             return Err(Unreadable::TooLarge {
                 format: Format::Inspector,
@@ -150,10 +148,11 @@ impl Reading {
             return Err(Unreadable::NoCollective(Format::Inspector));
         }
         let size = |at: &usize| self.calls.groups[*at].size;
-        let largest = (0..self.seen.len()).max_by_key(|at| (size(at), std::cmp::Reverse(*at))).unwrap_or(0);
-        let processes = self.seen.iter().zip(&self.calls.groups).filter(|(_, group)| {
-            group.size == self.calls.groups[largest].size && group.name == self.calls.groups[largest].name
-        });
+        let largest = (0..self.ranks.len()).max_by_key(|at| (size(at), std::cmp::Reverse(*at))).unwrap_or(0);
+        let groups = &self.calls.groups;
+        let is_largest =
+            |group: &&Group| group.size == groups[largest].size && group.name == groups[largest].name;
+        let processes = groups.iter().filter(is_largest);
         if processes.count() > 1 {
             return Err(Unreadable::Malformed {
                 format: Format::Inspector,
@@ -161,7 +160,8 @@ impl Reading {
                     .into(),
             });
         }
-        let issued = self.counts.values().map(|counted| counted.highest - counted.lowest + 1);
+        let issued =
+            self.numbers.values().map(|numbers| (numbers.highest - numbers.lowest).saturating_add(1));
         let issued = issued.fold(0, u64::saturating_add);
         let missing = issued.saturating_sub(self.calls.calls.len() as u64);
         if missing > 0 {
@@ -169,7 +169,7 @@ impl Reading {
                 "{missing} of {issued} collectives are missing: the plugin writes the newest one of each communicator at its interval"
             ));
         }
-        let (rank, world_size) = (self.seen[largest].rank, self.calls.groups[largest].size);
+        let (rank, world_size) = (self.ranks[largest], self.calls.groups[largest].size);
         let calls = Calls::new(self.calls.calls, self.calls.groups);
         let of = OfRank::new(Some(rank), world_size, Content::Calls(calls));
         Ok(OfRank { remarks: self.remarks, ..of })

@@ -15,9 +15,7 @@ use crate::format::Format;
 use crate::kineto::device_steps;
 use crate::records::{RankRecords, records};
 use crate::remarks::Remarks;
-use crate::source::{Content, OfRank};
-
-pub use crate::source::Source;
+use crate::source::{Content, OfRank, Source};
 
 /// What a rank of a file became.
 #[derive(Clone, Debug)]

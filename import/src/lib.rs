@@ -30,6 +30,7 @@ pub mod stragglers;
 pub mod timeline;
 mod torch;
 mod unreadable;
+mod whole;
 
 use std::io::Read;
 

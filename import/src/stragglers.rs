@@ -20,7 +20,8 @@ use crate::group::Group;
 use crate::remarks::Remarks;
 use crate::source::{Content, OfRank};
 use crate::timeline::{Timed, TimedStep, Timeline};
-use crate::unreadable::{MAX_WHOLE, Unreadable};
+use crate::unreadable::Unreadable;
+use crate::whole;
 
 use table::Operation;
 
@@ -85,14 +86,7 @@ fn kind(operation: &str) -> Kind {
 /// # Errors
 /// Returns an error if it is not a Parquet file with the columns of such a table, or if it has no collective.
 pub(crate) fn read(plain: impl Read) -> Result<Vec<OfRank>, Unreadable> {
-    let mut bytes = Vec::new();
-    plain.take(MAX_WHOLE + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MAX_WHOLE {
-        return Err(Unreadable::TooLarge {
-            format: Format::Stragglers,
-            most: format!("{} MiB", MAX_WHOLE >> 20),
-        });
-    }
+    let bytes = whole::read(plain, Format::Stragglers)?;
     let table =
         table::read(bytes).map_err(|why| Unreadable::Malformed { format: Format::Stragglers, why })?;
     let ranks = timelines(&table);

@@ -9,8 +9,6 @@ use crate::pieces::NotATrace;
 /// The largest number of kernels, copies and launches that are kept of one trace. They take at most 64 bytes each, so a
 /// trace takes at most 1 GiB.
 pub(crate) const MAX_TRACED: usize = 16_000_000;
-/// The largest file of a format that is read as a whole, in bytes.
-pub(crate) const MAX_WHOLE: u64 = 128 << 20;
 
 /// The reason why a file is not read.
 #[derive(Debug, thiserror::Error)]

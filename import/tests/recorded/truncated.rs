@@ -1,6 +1,4 @@
-//! Truncated copies of recorded traces import what they hold, and say that the rest is missing. The traces are not part of the
-//! repository; without them, there is nothing to check.
-#![allow(clippy::print_stderr, reason = "says that it checks nothing")]
+//! Truncated copies of recorded traces import what they hold, and say that the rest is missing.
 
 use std::path::{Path, PathBuf};
 
@@ -33,11 +31,7 @@ fn imported(path: &Path, bytes: &[u8]) -> Option<ImportedRank> {
 
 #[test]
 fn a_truncated_trace_imports_what_it_holds() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/traces");
-    if !folder.is_dir() {
-        eprintln!("SKIP: no recorded traces at {}", folder.display());
-        return;
-    }
+    let Some(folder) = super::traces() else { return };
     let mut cut_traces = 0;
     for path in files(&folder) {
         let bytes = std::fs::read(&path).unwrap();

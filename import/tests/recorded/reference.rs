@@ -1,6 +1,4 @@
-//! The figures of recorded traces against reference results, computed independently with exact arithmetic. The traces are
-//! not part of the repository; without them, there is nothing to check.
-#![allow(clippy::print_stderr, reason = "says that it checks nothing")]
+//! The figures of recorded traces against reference results, computed independently with exact arithmetic.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -8,16 +6,6 @@ use std::path::{Path, PathBuf};
 
 use import::kineto::figures::{Figures, Window, figures, of_work};
 use import::kineto::{Trace, read};
-
-/// The folder of the recorded traces, if it is there.
-fn traces() -> Option<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/traces");
-    if !folder.is_dir() {
-        eprintln!("SKIP: no recorded traces at {}", folder.display());
-        return None;
-    }
-    Some(folder)
-}
 
 /// Returns the traces of a set by rank. Where traces do not say their ranks, the order of their names does.
 fn set(folder: &Path) -> BTreeMap<u32, Trace> {
@@ -56,7 +44,7 @@ fn same_overlap(figures: &Figures, row: &BTreeMap<String, String>, column: &str)
 
 #[test]
 fn figures_of_whole_traces_are_the_exact_ones() {
-    let Some(folder) = traces() else { return };
+    let Some(folder) = super::traces() else { return };
     let (mut sets, mut checked) = (BTreeMap::new(), 0);
     for row in table(&folder.join("reference_all.csv")) {
         let name = row["set"].clone();
@@ -82,7 +70,7 @@ fn figures_of_whole_traces_are_the_exact_ones() {
 
 #[test]
 fn figures_of_marked_steps_are_the_exact_ones() {
-    let Some(folder) = traces() else { return };
+    let Some(folder) = super::traces() else { return };
     let mut sets = BTreeMap::new();
     for row in table(&folder.join("reference_steps.csv")) {
         let name = row["set"].clone();
