@@ -1,7 +1,7 @@
 //! Collectives whose place in time is known in part, as flight recorders and plugins of NCCL log them.
 //!
-//! A log may say when the host issued a collective, how long it took on the device, and when the host noticed that it had
-//! ended, which is never before its end. What a job's logs say together decides what becomes a record:
+//! A log may say when the host issued a collective, how long the collective took on the device, and when the host noticed its
+//! end. What all logs of a job say decides what becomes a record:
 //!
 //! - Where logs say when collectives ran, these are their times.
 //! - Where logs say only how long collectives took, those of functions that wait for all ranks are placed: all ranks end
@@ -183,8 +183,8 @@ fn placed(
     remarks: &mut Remarks,
 ) -> Vec<Vec<Timed>> {
     remarks.add(
-        "the files say how long collectives took and not when: those that wait for all ranks are placed by their ends, which all ranks \
-         reach together; when one ended is known only as well as hosts notice it, and which rank was late in it does not depend on that",
+        "the files say how long collectives took, and not when they ran; ranks end a collective together, so each is placed by its end, \
+         which is as exact as hosts notice it; which rank was late does not depend on that",
     );
     let (can, cannot): (Vec<_>, Vec<_>) =
         joined.iter().partition(|((_, function, _), members)| can_place(ranks, *function, members));

@@ -19,7 +19,7 @@ const PICKLES: [&[u8]; 4] = [b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"]
 /// What a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Detected {
-    /// A format that is read. What nothing is known of counts as a trace, which then says why it is none.
+    /// A format that is read. Content that fits no format counts as a trace, and reading it says what is wrong.
     Format(Format),
     /// A format that is known and not read, with the reason.
     Unsupported(&'static str),

@@ -5,8 +5,8 @@
 //! seconds from the begin of the step. Steps are sampled, so the time between them is not known: here they follow each
 //! other.
 //!
-//! Messages between stages are collectives of two ranks, so that it shows what a rank of another stage waits for. Reductions
-//! over stages are not: the schedule makes the last stage wait in them for the first one, which is no sign of a slow rank.
+//! Messages between stages become collectives of two ranks, which show for whom a rank of another stage waits. Reductions over
+//! stages do not become collectives: by the schedule, the last stage waits in them for the first one, and neither is slow.
 
 mod table;
 
@@ -47,7 +47,7 @@ enum Message {
 }
 
 impl Message {
-    /// Returns the lower of its two stages, of which a rank of `stage` is one.
+    /// Returns the lower one of its two stages, for a rank of `stage`.
     fn lower(self, stage: u32) -> u32 {
         match self {
             Self::ForwardSend | Self::BackwardReceive => stage,

@@ -36,7 +36,7 @@ pub struct Read {
 #[derive(Debug, thiserror::Error)]
 pub enum NotImported {
     /// No file can be read.
-    #[error("none of the {} files can be imported{}", .0.len(), reasons(.0))]
+    #[error("{}{}", nothing_of(.0.len()), reasons(.0))]
     Nothing(Vec<SkippedFile>),
     /// The files are not of one job.
     #[error(transparent)]
@@ -118,6 +118,13 @@ fn by_rank(ranks: &[ImportedRank]) -> Vec<String> {
         false => format!("rank {}: {text}", of.join(", ")),
     };
     by_text.into_iter().map(line).collect()
+}
+
+fn nothing_of(files: usize) -> String {
+    match files {
+        1 => "the file cannot be imported".into(),
+        _ => format!("none of the {files} files can be imported"),
+    }
 }
 
 fn reasons(skipped: &[SkippedFile]) -> String {

@@ -1,4 +1,4 @@
-//! The import of files: sends them to the server in one request, and follows it. It goes on while other views are open.
+//! The import of files: sends them to the server in one request, and follows it. It continues while other views are open.
 //!
 //! What the reader sees is a few texts and numbers, most of them as the server says them: signals of types that other parts
 //! of the dashboard use as well cost the download little.
@@ -138,12 +138,17 @@ impl Imports {
         self.text.set(why);
     }
 
-    /// Cancels an import in progress, and removes another one from the page. The server forgets what it has received.
+    /// Cancels an import in progress, and removes another one from the page.
     pub fn end_or_dismiss(self) {
         if self.is_busy.get_untracked() {
             self.is_busy.set(false);
             self.title.set("The import is cancelled".into());
-            self.text.set("The server forgets what it has received.".into());
+            let text = if self.sent.get_untracked() < 1.0 {
+                "The server forgets what it has received."
+            } else {
+                "All was sent before that. The run may be stored."
+            };
+            self.text.set(text.into());
             self.sending.with_value(|sending| {
                 // An error means that the request has ended.
                 let _ended = sending.as_ref().map(|sending| sending.request.abort());

@@ -2,11 +2,12 @@
 //!
 //! A training step issues the same collectives as the step before, so the shortest repeating sequence is a step. All ranks
 //! must choose alike where it begins, or their collectives would be compared across steps. Therefore only what ranks share
-//! counts. Idle times are not shared: a rank that waits for another one is idle for less. The order of what the host does is
-//! shared: a step begins after it has read its input ([`first_after_input`]). The order of collectives is
-//! shared, and shows the begin where some of them reduce gradients and others do not ([`first_by_order`]). Where all reduce, as in
-//! plain data parallelism, the forward pass is the longest time from the end of one to the end of the next: ranks
-//! leave a reduction together ([`first_after_pause`]).
+//! counts. Idle times are not shared: a rank that waits for another one is idle for less. Shared is the order of what the job does:
+//!
+//! - Where it marks its input, a step begins after that ([`first_after_input`]).
+//! - Where some of its collectives reduce gradients and others do not, their order shows the begin ([`first_by_order`]).
+//! - Where all reduce, as in plain data parallelism, the forward pass is the longest time from the end of one to the end of the
+//!   next: ranks leave a reduction together ([`first_after_pause`]).
 //!
 //! If optimizer updates are reported, the first collective after an update starts a step. This also works for buckets
 //! that all look alike, and for steps that have other collectives now and then, such as those of logging, a checkpoint or

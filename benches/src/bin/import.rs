@@ -20,7 +20,7 @@ use testkit::results::Results;
 /// Reads a file as the standard library of Python does.
 const JSON_LOAD: &str = "import json, sys; [json.load(open(path)) for path in sys.argv[1:]]";
 
-/// The number of kernels between two all-reduces of the simulated job, of which a step has four.
+/// The number of kernels before each of the four all-reduces of a simulated step.
 const KERNELS: u64 = 1_000;
 
 #[derive(Debug, Parser)]

@@ -154,7 +154,7 @@ struct WrittenEntry<'a> {
     duration_ms: Option<f64>,
 }
 
-/// The entries of a dump, of which there is a largest number.
+/// The entries of a dump, at most [`MAX_ENTRIES`].
 #[derive(Default)]
 struct Entries<'a>(Vec<WrittenEntry<'a>>);
 

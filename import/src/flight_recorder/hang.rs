@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::dump::{Dump, Entry, State, is_world};
 use crate::group::Group;
 
-/// The largest number of groups of which a sentence of each kind is said.
+/// The largest number of groups that have a sentence of each kind.
 const GROUPS: usize = 8;
 /// The largest number of runs of ranks that a sentence lists.
 const LISTED: usize = 16;
@@ -31,7 +31,7 @@ pub fn findings(dumps: &[(u32, &Dump)], world_size: u32) -> Vec<String> {
         let mut sentences: Vec<String> = joined.values().filter_map(|group| kind(group, &have)).collect();
         let more = sentences.len().saturating_sub(GROUPS);
         sentences.truncate(GROUPS);
-        sentences.extend((more > 0).then(|| format!("the same kind of thing is so in {more} more groups")));
+        sentences.extend((more > 0).then(|| format!("the same holds in {more} more groups")));
         sentences
     };
     let mut sentences = of_kind(|group, have| group.differs(have));

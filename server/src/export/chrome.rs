@@ -2,8 +2,8 @@
 //!
 //! A rank's training thread is shown as stream 7 of a device. Forward, backward and optimizer are kernels on it,
 //! without the time for which the thread was blocked. The communication thread is shown as stream 20. Collectives are
-//! kernels on it, with an NCCL name by which tools recognize them. Each kernel has the launch that Kineto would
-//! have recorded, in a range by which tools recognize its phase.
+//! kernels on it with NCCL's names, which tools recognize. Each kernel has the launch that Kineto would have recorded, in a
+//! range that tells tools the phase.
 //!
 //! Times are whole microseconds, rounded in the same way at both ends of every event. Tools round fractional times
 //! inwards at each event, which adds up over short collectives. The other formats have nanoseconds.

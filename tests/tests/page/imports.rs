@@ -126,7 +126,7 @@ fn an_import_in_progress_counts_its_bytes_and_can_be_cancelled() -> anyhow::Resu
     ensure!(is(browser, "document.querySelector('[data-testid=import-files]').disabled")?);
     browser.drag(&[&traces.path("resnet-0.json")], true)?;
     says(browser, "toasts", "An import is in progress")?;
-    // It goes on while another view is open.
+    // It continues while another view is open.
     browser.click("table.runs td.name a")?;
     says(browser, "verdict", "Rank 2")?;
     browser.click(".brand")?;
@@ -149,7 +149,7 @@ fn a_refused_or_broken_import_says_why_and_another_one_succeeds() -> anyhow::Res
     says(browser, "empty", "Import traces")?;
     browser.drag(&[&traces.path("passwd")], true)?;
     says(browser, "import-title", "The import failed")?;
-    says(browser, "import-text", "None of the 1 files can be imported: passwd: it does not begin with")?;
+    says(browser, "import-text", "The file cannot be imported: passwd: it does not begin with")?;
     let empty = tempfile::tempdir()?;
     browser.drag(&[&text(empty.path())], true)?;
     says(browser, "import-text", "has no file whose name says that it may be a trace")?;
