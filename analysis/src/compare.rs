@@ -1,5 +1,6 @@
 //! Compares two reports, figure by figure.
 
+use crate::traces::differences;
 use wire::live::Part;
 use wire::views::comparison::{Change, Compared, Comparison, Unit};
 use wire::views::{Culprit, Figure, Report, Spread, Verdict};
@@ -26,6 +27,9 @@ enum Better {
 pub fn compare(a: &Report, b: &Report) -> Comparison {
     let figures = figures(a, b);
     let ledger = ledger(a, b);
+    let both_traced = b.traced.as_ref().zip(a.traced.as_ref());
+    let (traced, traced_left_out) =
+        both_traced.map(|(own, other)| differences(own, other)).unwrap_or_default();
     Comparison {
         a: a.run.clone(),
         b: b.run.clone(),
@@ -35,6 +39,8 @@ pub fn compare(a: &Report, b: &Report) -> Comparison {
         verdicts_new: only_in(&b.verdicts, &a.verdicts),
         figures,
         ledger,
+        traced,
+        traced_left_out,
     }
 }
 

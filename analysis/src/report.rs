@@ -12,6 +12,7 @@ use wire::event::Function;
 use wire::ids::{Bucket, Rank, RunId};
 use wire::layout::Layout;
 use wire::stacks::Stacks;
+use wire::traces::TraceSummary;
 use wire::views::captures::TraceComparison;
 use wire::views::goodput::Goodput;
 use wire::views::{
@@ -31,7 +32,7 @@ use crate::step::{CollectiveAnalysis, RankAnalysis, StepAnalysis};
 use crate::verdict::{Findings, Setting};
 use crate::{
     bursts, comm_model, groups, in_code, in_trace, inferred, latency, layouts, loss, overhead, overlap,
-    stats, verdict, what_if, wording,
+    stats, traces, verdict, what_if, wording,
 };
 use timing::clocks::ClockFit;
 
@@ -84,6 +85,8 @@ pub struct RunFacts {
     pub other_layouts: Vec<Rank>,
     /// What differs between the newest traces of two ranks.
     pub traced: Option<Arc<TraceComparison>>,
+    /// What ran on each rank, by name.
+    pub summaries: Vec<Option<Arc<TraceSummary>>>,
     /// The share of the time, 0 to 1, below which an effect is a note instead of a verdict.
     pub notable_share: f64,
     /// The steps whose records cannot be shown, in ascending order. None of them becomes the example of a verdict.
@@ -243,6 +246,7 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         past_faults: Vec::new(),
         notes: written(notes),
         verdicts_missing,
+        traced: traces::merged(facts.summaries.iter().flatten().map(|summary| &**summary)),
         computed_on: computed_on(facts),
         buckets,
         clocks: clocks(facts),
@@ -473,6 +477,7 @@ fn findings(
         }
         bursts::explain(finding, &facts.bursts);
         in_trace::explain(finding, facts.traced.as_deref());
+        in_trace::explain_imported(finding, &facts.summaries);
         in_code::explain(finding, &facts.stacks);
         layouts::explain(finding, buckets);
         if infers_compute {
@@ -534,6 +539,7 @@ pub(crate) mod tests {
             layouts: Vec::new(),
             other_layouts: Vec::new(),
             traced: None,
+            summaries: Vec::new(),
             notable_share: verdict::NOTABLE_SHARE,
             hidden_steps: Vec::new(),
             goodput: Err(Missing::NoObservedStep),

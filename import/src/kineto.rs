@@ -9,11 +9,18 @@
 mod event;
 pub mod figures;
 mod host;
+mod marked;
+mod names;
+mod self_times;
 mod steps;
+mod summary;
 mod trace;
 mod work;
 
 pub use crate::group::Group;
+pub use marked::Marked;
+pub use self_times::HostSum;
 pub use steps::{DeviceStep, device_steps};
-pub use trace::{Launch, Marked, Trace, read};
+pub use summary::summary;
+pub use trace::{Launch, Trace, read};
 pub use work::{Carried, Kind, Work};

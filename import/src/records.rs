@@ -18,8 +18,9 @@ use timing::intervals::{Interval, Intervals};
 use wire::clock::MonoNanos;
 use wire::event::{BucketRecord, Event, Function, Source, Span, SpanKind, StepRecord};
 use wire::ids::{Bucket, Comm, Step};
+use wire::traces::TraceSummary;
 
-use crate::kineto::{DeviceStep, Kind, Trace, Work};
+use crate::kineto::{DeviceStep, Kind, Trace, Work, summary};
 use crate::remarks::Remarks;
 use numbers::Numbers;
 
@@ -45,6 +46,8 @@ pub struct RankRecords {
     pub collectives: u64,
     /// When the first step begins.
     pub begin: MonoNanos,
+    /// What ran in these steps, by name; `None` if the file does not tell.
+    pub summary: Option<TraceSummary>,
     /// What is left out.
     pub remarks: Remarks,
 }
@@ -61,6 +64,7 @@ pub fn records(trace: &Trace, steps: &[DeviceStep], world_size: u32) -> RankReco
     let numbers = Numbers::new(trace, world_size);
     let phases: HashMap<u64, SpanKind> =
         trace.launches.iter().filter_map(|launch| Some((launch.correlation, launch.phase?))).collect();
+    found.summary = Some(summary(trace, &counted));
     for step in counted {
         let number = Step(step.number + shift);
         found.steps.push(number.0);

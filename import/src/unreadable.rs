@@ -6,8 +6,8 @@ use crate::format::Format;
 use crate::pickle::NotPlain;
 use crate::pieces::NotATrace;
 
-/// The largest number of kernels, copies and launches that are kept of one trace. They take at most 64 bytes each, so a
-/// trace takes at most 1 GiB.
+/// The largest number of kernels, copies and launches that are kept of one trace. They take at most 48 bytes each, so a
+/// trace takes less than 1 GiB.
 pub(crate) const MAX_TRACED: usize = 16_000_000;
 
 /// The reason why a file is not read.

@@ -6,12 +6,14 @@ use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::sync::Arc;
 
-use analysis::traces::{self, Summary};
+use analysis::traces;
 use axum::body::Bytes;
 use flate2::read::MultiGzDecoder;
+use import::kineto::{self, device_steps};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use wire::ids::{Rank, RunId};
+use wire::traces::TraceSummary;
 use wire::views::captures::{Capture, CaptureOutcome, CapturedRank, StoredTrace, TraceComparison};
 
 use crate::clock::ServerClock;
@@ -186,7 +188,7 @@ fn compare(
     Ok(compared)
 }
 
-fn summary(captures: &Captures, capture: &Capture, rank: Rank) -> Result<Summary, String> {
+fn summary(captures: &Captures, capture: &Capture, rank: Rank) -> Result<TraceSummary, String> {
     let of_rank = |error: String| format!("rank {rank}: {error}");
     let stored = capture.ranks.iter().find_map(|one| match &one.outcome {
         CaptureOutcome::Stored(stored) if one.rank == rank => Some(stored),
@@ -194,8 +196,17 @@ fn summary(captures: &Captures, capture: &Capture, rank: Rank) -> Result<Summary
     });
     let stored = stored.ok_or_else(|| of_rank("there is no trace".into()))?;
     let bytes = captures.trace(capture.id, rank, stored).map_err(|error| of_rank(error.to_string()))?;
-    traces::summary(MultiGzDecoder::new(&bytes[..]).take(MAX_PLAIN_BYTES))
-        .map_err(|error| of_rank(error.to_string()))
+    let plain = MultiGzDecoder::new(&bytes[..]).take(MAX_PLAIN_BYTES);
+    let trace = kineto::read(plain).map_err(|error| of_rank(error.to_string()))?;
+    // What is missing of one of two traces would seem to differ.
+    if let Some(remark) = trace.remarks.sentences().into_iter().next() {
+        return Err(of_rank(remark));
+    }
+    if trace.steps.is_empty() {
+        return Err(of_rank("the trace marks no step (ProfilerStep#N)".into()));
+    }
+    let steps = device_steps(&trace);
+    Ok(kineto::summary(&trace, &steps.iter().collect::<Vec<_>>()))
 }
 
 /// A trace that is being received. If the value is dropped, what was received is removed.

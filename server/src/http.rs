@@ -19,6 +19,7 @@ pub mod recording;
 mod report;
 pub mod scaling;
 mod stacks;
+mod traced;
 mod usage;
 mod viewed;
 
@@ -104,6 +105,8 @@ pub fn router(app: App) -> Router {
         .routes(routes!(devices::ask, devices::bursts))
         .routes(routes!(stacks::ask, stacks::stacks))
         .routes(routes!(layouts::layouts))
+        .routes(routes!(traced::traced))
+        .routes(routes!(traced::traced_comparison))
         .routes(routes!(captures::ask, captures::captures))
         .routes(routes!(captures::trace))
         .routes(routes!(captures::comparison))

@@ -28,6 +28,7 @@ pub fn empty_report() -> Report {
         placement: Vec::new(),
         device_states: Vec::new(),
         hosts: Vec::new(),
+        summaries: Vec::new(),
         attributes: Vec::new(),
         bursts: Vec::new(),
         stacks: Vec::new(),

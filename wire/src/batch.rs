@@ -21,6 +21,7 @@
 //! | 15 | [`Instrumentation::Trace`], which an import sends |
 //! | 16 | [`SpanKind::Unclear`]. A batch without it is written as before |
 //! | 17 | [`SpanKind::Idle`], which an import sends |
+//! | 18 | [`Note::Traced`], which an import sends |
 
 use serde::{Deserialize, Serialize};
 
@@ -33,10 +34,11 @@ use crate::host::{HostFigure, HostSample};
 use crate::ids::{BatchSeq, Incarnation, Rank, RunId, Step};
 use crate::layout::Layout;
 use crate::stacks::Stacks;
+use crate::traces::TraceSummary;
 use crate::workload::Workload;
 
 /// The newest version that this crate writes and reads.
-pub const WIRE_VERSION: u16 = 17;
+pub const WIRE_VERSION: u16 = 18;
 
 /// The largest number of records in one batch. A drain interval of 100 ms yields far fewer (40 buckets * 3 steps/s *
 /// 0.1 s = 12). A long server outage is sent as many batches.
@@ -118,6 +120,7 @@ impl Batch {
             Note::Stacks(_) => 7,
             Note::Workload(_) => 11,
             Note::Resumed { .. } => 13,
+            Note::Traced(_) => 18,
         };
         let of_event = |event: &Event| match event {
             Event::Span(span) if span.kind == SpanKind::Idle => 17,
@@ -215,6 +218,8 @@ pub enum Note {
         /// The number.
         step: Step,
     },
+    /// What ran in the traced steps of the rank, by name. Sent by an import, with the last records.
+    Traced(TraceSummary),
 }
 
 impl Note {
@@ -234,6 +239,7 @@ impl Note {
             Self::Stacks(stacks) => stacks.bytes(),
             Self::Workload(workload) => workload.bytes(),
             Self::Resumed { .. } => 0,
+            Self::Traced(summary) => summary.bytes(),
             Self::Host(sample) => sample.cores.len() + sample.figures.len() * size_of::<(HostFigure, u64)>(),
             Self::Burst(burst) => match &burst.outcome {
                 BurstOutcome::Refused { reason } => reason.len(),

@@ -21,6 +21,7 @@ mod layout;
 mod primitive;
 mod stacks;
 mod table;
+mod traces;
 mod workload;
 
 use std::collections::BTreeMap;
@@ -376,6 +377,10 @@ fn write_note(out: &mut Writer, note: &Note) {
             out.u8(11);
             out.varint(step.0);
         }
+        Note::Traced(summary) => {
+            out.u8(12);
+            traces::write(out, summary);
+        }
     }
 }
 
@@ -533,6 +538,7 @@ fn read_note(input: &mut Reader<'_>) -> Result<Note, DecodeError> {
         9 => Ok(Note::Layout(layout::read(input, true)?)),
         10 => Ok(Note::Workload(workload::read(input)?)),
         11 => Ok(Note::Resumed { step: Step(input.varint("resumed step")?) }),
+        12 => Ok(Note::Traced(traces::read(input)?)),
         found => Err(DecodeError::Value { what: "note", at, found: u64::from(found) }),
     }
 }

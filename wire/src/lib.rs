@@ -19,6 +19,7 @@ pub mod layout;
 pub mod live;
 pub mod request;
 pub mod stacks;
+pub mod traces;
 pub mod usage;
 pub mod views;
 pub mod workload;

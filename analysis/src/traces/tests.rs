@@ -1,134 +1,73 @@
-//! Tests of the comparison, on small traces and on real ones.
+//! Tests of comparisons of traces.
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use wire::traces::OUTSIDE;
 
 use super::*;
 
-/// Returns the files in a folder, in the order of their names.
-fn files_of(folder: &Path) -> Vec<PathBuf> {
-    let mut files: Vec<PathBuf> =
-        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.sort();
-    files
+fn sum(kind: TraceRowKind, name: &str, nanos: u64) -> TraceSum {
+    TraceSum { kind, name: name.into(), nanos, calls: 4, gap_nanos: nanos / 10 }
 }
 
-/// Returns the folder of recorded traces. Where it does not exist, returns `None` and says that the test is skipped.
-#[expect(clippy::print_stderr, reason = "says that a test is skipped")]
-fn recorded(name: &str) -> Option<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/traces");
-    let found = Some(folder.join(name)).filter(|path| path.exists());
-    if found.is_none() {
-        eprintln!("SKIP recorded traces: {} does not exist", folder.display());
-    }
-    found
+fn summary(rows: &[(TraceRowKind, &str, u64)]) -> TraceSummary {
+    let rows = rows.iter().map(|&(kind, name, nanos)| sum(kind, name, nanos)).collect();
+    TraceSummary { steps: 2, step_nanos: 400_000, rows }
 }
 
-fn read(path: &Path) -> Summary {
-    let file = File::open(path).unwrap();
-    if path.extension().is_some_and(|extension| extension == "gz") {
-        summary(flate2::read::MultiGzDecoder::new(file)).unwrap()
-    } else {
-        summary(file).unwrap()
-    }
-}
+const OPERATOR: TraceRowKind = TraceRowKind::Operator;
+const KERNEL: TraceRowKind = TraceRowKind::Kernel;
 
-fn of(summary: &Summary, kind: TraceRowKind, name: &str) -> (f64, u64) {
-    summary.sums[&(kind, name.to_owned())]
-}
-
-const SMALL: &str = r#"{"schemaVersion": 1, "traceEvents": [
-    {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#8", "pid": 1, "tid": 1, "ts": 1200.0, "dur": 100.5},
-    {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#7", "pid": 1, "tid": 1, "ts": 1000.0, "dur": 200},
-    {"ph": "X", "cat": "cpu_op", "name": "aten::conv", "pid": 1, "tid": 1, "ts": 1010, "dur": 100, "args": {"Ev Idx": 3}},
-    {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "ts": 1020, "dur": 30},
-    {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 2, "ts": 1020, "dur": 50},
-    {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1, "ts": 1025, "dur": 5, "args": {"correlation": 4}},
-    {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "ts": 900, "dur": 50},
-    {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 1310, "dur": 40, "args": {"correlation": 4, "stream": 7}},
-    {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 1100, "dur": 40, "args": {"correlation": 3}},
-    {"ph": "i", "cat": "cpu_op", "name": "instant", "pid": "Traces", "tid": "Trace", "ts": 1, "s": "g"},
-    {"ph": "f", "name": "flow", "id": 3, "pid": 1, "tid": 1, "ts": 3.5}
-], "traceName": "x"}"#;
-
-#[test]
-fn self_time_leaves_out_what_lies_within_and_a_kernel_belongs_to_the_step_that_launched_it() {
-    let small = summary(SMALL.as_bytes()).unwrap();
-    let operator = TraceRowKind::Operator;
-    assert_eq!(of(&small, operator, "aten::conv"), (70_000.0, 1));
-    assert_eq!(of(&small, operator, "aten::add"), (75_000.0, 2), "before the first step nothing counts");
-    assert_eq!(of(&small, TraceRowKind::Runtime, "cudaLaunchKernel"), (5_000.0, 1));
-    assert_eq!(of(&small, TraceRowKind::Kernel, "gemm"), (40_000.0, 1));
-    assert_eq!(of(&small, TraceRowKind::Outside, OUTSIDE), (200_500.0, 2));
-    let totals = small.totals;
-    assert_eq!((totals.steps, totals.step_nanos, totals.kernel_nanos), (2, 150_250.0, Some(20_000.0)));
-    assert_eq!((totals.operator_nanos, totals.gap_nanos), (72_500.0, Some(0.0)));
+fn named(rows: &[TraceRow]) -> Vec<(&str, f64)> {
+    rows.iter().map(|row| (row.name.as_str(), row.difference())).collect()
 }
 
 #[test]
 fn what_takes_the_compared_rank_longer_comes_first() {
-    let slow = SMALL.replace(r#""ts": 1010, "dur": 100"#, r#""ts": 1010, "dur": 150"#);
-    let [slow, small] = [&slow, SMALL].map(|text| summary(text.as_bytes()).unwrap());
-    let compared = compare((Rank(2), &slow), (Rank(3), &small), Step(7));
-    let rows: Vec<(&str, f64)> =
-        compared.rows.iter().map(|row| (row.name.as_str(), row.difference())).collect();
-    assert_eq!(rows, [("aten::conv", 25_000.0), (OUTSIDE, -25_000.0)]);
+    let own = summary(&[(OPERATOR, "aten::conv", 170_000), (TraceRowKind::Outside, OUTSIDE, 100_000)]);
+    let other = summary(&[(OPERATOR, "aten::conv", 120_000), (TraceRowKind::Outside, OUTSIDE, 150_000)]);
+    let compared = compare((Rank(2), &own), (Rank(3), &other), Step(7));
+    assert_eq!(named(&compared.rows), [("aten::conv", 25_000.0), (OUTSIDE, -25_000.0)]);
     assert_eq!((compared.rank, compared.against, compared.left_out), (Rank(2), Rank(3), 0));
-    assert!(compare((Rank(0), &small), (Rank(1), &small), Step(7)).rows.is_empty());
+    assert_eq!((compared.own.step_nanos, compared.own.operator_nanos), (200_000.0, 85_000.0));
+    let row = &compared.rows[0];
+    assert_eq!((row.own_calls, row.other_calls, row.own_gap_nanos), (2.0, 2.0, 8_500.0));
+    assert!(compare((Rank(0), &own), (Rank(1), &own), Step(7)).rows.is_empty());
 }
 
 #[test]
-fn a_text_that_is_no_trace_is_an_error() {
-    for (text, reason) in [
-        ("", "cannot be read"),
-        ("[]", "marks no step"),
-        ("{\"traceEvents\": [", "cannot be read"),
-        ("{\"traceEvents\": 3}", "cannot be read"),
-        (&SMALL[..SMALL.len() / 2], "cannot be read"),
-        (&SMALL.replace("ProfilerStep", "Step"), "marks no step"),
-    ] {
-        let error = summary(text.as_bytes()).unwrap_err().to_string();
-        assert!(error.contains(reason), "{text}: {error}");
-    }
+fn what_only_one_has_is_new_or_gone() {
+    let own = summary(&[(KERNEL, "new", 10_000), (KERNEL, "both", 7_000)]);
+    let other = summary(&[(KERNEL, "gone", 30_000), (KERNEL, "both", 7_000), (OPERATOR, "new", 10)]);
+    let (rows, left_out) = differences(&own, &other);
+    assert_eq!((named(&rows), left_out), (vec![("new", 5_000.0), ("gone", -15_000.0)], 0));
+    assert_eq!((rows[0].is_new(), rows[0].is_gone(), rows[1].is_gone()), (true, false, true));
 }
 
 #[test]
-fn recorded_traces_of_several_schemas_are_read() {
-    let Some(folder) = recorded("") else { return };
-    for (name, steps, has_operators) in [
-        ("kineto_2021/samples__resnet50_num_workers_4__worker0.pt.trace.json.gz", None, true),
-        ("torchrec_sleep_pl", Some(3), true),
-        ("torchrec_a2a_opt2_runB", Some(3), true),
-        // Its operators are all outside of its step.
-        ("hta_cpu_only", Some(1), false),
-    ] {
-        let path = folder.join(name);
-        for file in if path.is_dir() { files_of(&path) } else { vec![path] } {
-            let totals = read(&file).totals;
-            assert!(steps.is_none_or(|steps| totals.steps == steps), "{}: {totals:?}", file.display());
-            assert_eq!(totals.operator_nanos > 0.0, has_operators, "{}: {totals:?}", file.display());
-            assert!(totals.operator_nanos.is_sign_positive() && totals.step_nanos > 0.0, "{totals:?}");
-        }
-    }
+fn what_a_summary_may_have_left_out_is_not_called_new() {
+    let own = summary(&[(KERNEL, "a", 10_000), (OPERATOR, "b", 10_000)]);
+    let other = summary(&[(KERNEL, OTHER_NAMES, 30_000)]);
+    // The sum of the others is not compared either: the first one has no such row, and lists all kernels.
+    assert_eq!(named(&differences(&own, &other).0), [("b", 5_000.0), (OTHER_NAMES, -15_000.0)]);
 }
 
-/// In these traces, rank 2 sleeps for a second in each step, within a range that the job names. The others wait for it in an
-/// operator.
 #[test]
-fn a_planted_sleep_is_what_differs() {
-    let Some(folder) = recorded("torchrec_sleep_pl") else { return };
-    let ranks: Vec<Summary> = files_of(&folder).iter().map(|file| read(file)).collect();
-    let compared = |rank: usize, against: usize| {
-        compare((Rank(rank as u32), &ranks[rank]), (Rank(against as u32), &ranks[against]), Step(4))
-    };
-    for other in [0, 1, 3] {
-        let found = compared(2, other);
-        let (first, last) = (&found.rows[0], found.rows.last().unwrap());
-        assert!(
-            first.kind == TraceRowKind::Range && (0.9e9..1.1e9).contains(&first.difference()),
-            "{first:?}"
-        );
-        assert!(last.difference() < -0.9e9, "{last:?}");
-    }
-    assert!(compared(0, 1).rows.iter().all(|row| row.difference().abs() < 0.1e9));
+fn small_differences_are_left_out_and_of_many_rows_the_largest_are_shown() {
+    let names: Vec<String> = (0..60).map(|at| format!("k{at:02}")).collect();
+    let rows: Vec<(TraceRowKind, &str, u64)> =
+        names.iter().zip(0..).map(|(name, at)| (KERNEL, name.as_str(), at * 1_000)).collect();
+    let (rows, left_out) = differences(&summary(&rows), &summary(&[]));
+    // k00 and k01 differ by less than a microsecond per step.
+    assert_eq!((rows.len(), left_out, rows[0].name.as_str()), (MAX_ROWS, 58 - MAX_ROWS as u64, "k59"));
+}
+
+#[test]
+fn ranks_are_added_by_name() {
+    let ranks =
+        [summary(&[(KERNEL, "a", 10), (KERNEL, "b", 40)]), summary(&[(KERNEL, "a", 20), (OPERATOR, "a", 1)])];
+    let all = merged(ranks.iter()).unwrap();
+    assert_eq!((all.steps, all.step_nanos), (4, 800_000));
+    let rows: Vec<_> =
+        all.rows.iter().map(|row| (row.kind, row.name.as_str(), row.nanos, row.calls)).collect();
+    assert_eq!(rows, [(KERNEL, "b", 40, 4), (KERNEL, "a", 30, 8), (OPERATOR, "a", 1, 4)]);
+    assert_eq!(merged([].iter()), None);
 }

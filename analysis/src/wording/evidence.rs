@@ -2,12 +2,12 @@
 
 use units::percent;
 use wire::stacks::ThreadRole;
+use wire::traces::OUTSIDE;
 use wire::views::ChangePoint;
 
 use super::Who;
 use crate::finding::{CoreUse, Doubt, Evidence, JointVariation, Risen, Segment, UsualClock};
 use crate::stacks::Place;
-use crate::traces;
 
 impl Who<'_> {
     /// Returns a line of evidence. It is a clause, without a capital or a full stop.
@@ -126,7 +126,7 @@ impl Who<'_> {
             Evidence::InCode { place, other_rank } => self.in_code(place, *other_rank),
             Evidence::InTrace { name, nanos, other_rank, step } => {
                 let takes = match name.as_str() {
-                    traces::OUTSIDE => "what is outside of operators takes".into(),
+                    OUTSIDE => "what is outside of operators takes".into(),
                     name => format!("`{name}` takes"),
                 };
                 let (nanos, step) = (units::nanos(*nanos), units::count(*step));

@@ -58,8 +58,9 @@ fn of_rank(empty: &Batch, name: &str, file: &str, of: &OfRank, records: &RankRec
     let empty = Batch { probes: Vec::new(), ..empty.clone() };
     let parts =
         records.events.chunks(RECORDS).map(|events| Batch { events: events.to_vec(), ..empty.clone() });
-    let goodbye =
-        Batch { notes: vec![Note::Bye(Bye { completed: true, reason: String::new() })], ..empty.clone() };
+    let summary = records.summary.clone().map(Note::Traced);
+    let goodbye = Note::Bye(Bye { completed: true, reason: String::new() });
+    let goodbye = Batch { notes: summary.into_iter().chain([goodbye]).collect(), ..empty.clone() };
     let all = std::iter::once(first).chain(parts).chain(std::iter::once(goodbye));
     all.zip(0..).map(|(batch, seq)| Batch { seq: BatchSeq(seq), ..batch }).collect()
 }

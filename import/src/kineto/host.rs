@@ -17,8 +17,6 @@ const INPUT: &str = "enumerate(DataLoader)";
 /// The ranges of the host that count.
 #[derive(Debug, Default)]
 pub(super) struct Ranges {
-    /// The numbers of threads, by process and thread.
-    threads: HashMap<(String, String), u32>,
     /// When each thread ran backward functions, and updates.
     backward: HashMap<u32, Vec<Interval>>,
     optimizer: HashMap<u32, Vec<Interval>>,
@@ -29,29 +27,20 @@ pub(super) struct Ranges {
 }
 
 impl Ranges {
-    /// Adds an operator, or a range that the job or PyTorch names.
-    pub(super) fn add(&mut self, event: &Written<'_>) {
+    /// Adds an operator of a thread, or a range that the job or PyTorch names.
+    pub(super) fn add(&mut self, event: &Written<'_>, thread: u32, times: Interval) {
         self.has_operators |= event.cat != "user_annotation";
         let is = |prefix: &str| event.name.starts_with(prefix);
         let (backward, optimizer, input) = (is(BACKWARD), is(OPTIMIZER), is(INPUT));
         if !(backward || optimizer || input) {
             return;
         }
-        let Some(times) = event.times() else { return };
         if input {
             self.input.push(times);
             return;
         }
-        let thread = self.thread(event);
         let of = if backward { &mut self.backward } else { &mut self.optimizer };
         of.entry(thread).or_default().push(times);
-    }
-
-    /// Returns the number of the thread of an event.
-    pub(super) fn thread(&mut self, event: &Written<'_>) -> u32 {
-        let (process, thread) = event.thread();
-        let next = self.threads.len() as u32;
-        *self.threads.entry((process.to_owned(), thread.to_owned())).or_insert(next)
     }
 
     /// Returns the phases of launches.

@@ -5,7 +5,8 @@
 
 use std::collections::HashMap;
 
-use super::trace::{Marked, Trace};
+use super::marked::{Marked, step_at};
+use super::trace::Trace;
 
 /// A step of the device. Times are in nanoseconds on the trace's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,11 +65,6 @@ fn steps_of_launches(trace: &Trace, marked: &[Marked]) -> HashMap<u64, usize> {
     trace.launches.iter().filter_map(step).collect()
 }
 
-/// Returns the step in which the host was at a time: the last one that had begun. `None` before the first.
-fn step_at(marked: &[Marked], at: i64) -> Option<usize> {
-    marked.partition_point(|step| step.begin <= at).checked_sub(1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,7 +72,7 @@ mod tests {
 
     /// A kernel of stream 7, launched by the call with this correlation.
     fn kernel(correlation: u64, begin: i64, end: i64) -> Work {
-        Work { kind: Kind::Compute, begin, end, stream: 7, correlation, carried: None }
+        Work { kind: Kind::Compute, begin, end, stream: 7, correlation, name: 0, carried: None }
     }
 
     fn steps(

@@ -6,9 +6,13 @@ use std::io::Read;
 use serde::Deserialize;
 use timing::intervals::Interval;
 use wire::event::SpanKind;
+use wire::traces::TraceRowKind;
 
 use super::event::{Arguments, Written};
 use super::host::Ranges;
+use super::marked::Marked;
+use super::names::{Names, Threads};
+use super::self_times::{HostEvent, HostSum, self_times};
 use super::work::{Carried, Kind, Work};
 use crate::group::Group;
 use crate::pieces::{End, Piece, Pieces, plain};
@@ -17,6 +21,9 @@ use crate::unreadable::{MAX_TRACED, Unreadable};
 
 /// The beginning of the name of the range that the profiler writes around a step.
 const STEP: &str = "ProfilerStep#";
+
+/// The largest number of operators, ranges and calls that are summed by name. Until they are, each takes 32 bytes.
+const MAX_HOST: usize = 4_000_000;
 
 /// A call that launches work on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,17 +34,6 @@ pub struct Launch {
     pub correlation: u64,
     /// The phase that launches it, if the trace shows it.
     pub phase: Option<SpanKind>,
-}
-
-/// A step that the job told the profiler of, on the host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Marked {
-    /// Its number.
-    pub number: u64,
-    /// When it began, in nanoseconds on the trace's clock.
-    pub begin: i64,
-    /// When it ended.
-    pub end: i64,
 }
 
 /// What a trace holds of a rank.
@@ -61,6 +57,10 @@ pub struct Trace {
     pub input: Vec<Interval>,
     /// The marked steps, in order of time.
     pub steps: Vec<Marked>,
+    /// What the host ran, in sums by step and name.
+    pub host: Vec<HostSum>,
+    /// The names of what the host and the device ran.
+    pub names: Vec<Box<str>>,
     /// What collectives carry.
     pub carried: Vec<Carried>,
     /// The groups of collectives.
@@ -97,19 +97,28 @@ struct DeviceProperties {
 pub fn read(file: impl Read) -> Result<Trace, Unreadable> {
     let mut reading = Reading::default();
     let damage = reading.all(&mut Pieces::new(plain(file)?))?;
-    let Reading { mut trace, mut ranges, threads, .. } = reading;
-    trace.input = std::mem::take(&mut ranges.input);
-    let phases = ranges.phases();
-    for (launch, thread) in trace.launches.iter_mut().zip(threads) {
-        launch.phase = phases.at(thread, launch.at);
-    }
+    let Reading { mut trace, mut ranges, names, launched_by, host, .. } = reading;
     if trace.events == 0 {
         return Err(Unreadable::NoEvents);
+    }
+    trace.input = std::mem::take(&mut ranges.input);
+    let phases = ranges.phases();
+    for (launch, thread) in trace.launches.iter_mut().zip(launched_by) {
+        launch.phase = phases.at(thread, launch.at);
     }
     damage.into_iter().for_each(|damage| trace.remarks.add(damage));
     trace.work.sort_by_key(|work| (work.begin, work.end));
     trace.steps.sort_by_key(|step| (step.begin, step.end));
     trace.steps.dedup_by_key(|step| step.number);
+    // Sums of a part of them would be too small.
+    if host.len() < MAX_HOST {
+        trace.host = self_times(host, &trace.steps);
+    } else {
+        trace.remarks.add(format!(
+            "{MAX_HOST} operators and calls or more are recorded: only kernels are summed by name"
+        ));
+    }
+    trace.names = names.into_texts();
     Ok(trace)
 }
 
@@ -118,8 +127,11 @@ struct Reading {
     trace: Trace,
     groups: HashMap<Group, u32>,
     ranges: Ranges,
+    names: Names,
+    threads: Threads,
     /// The thread of each launch.
-    threads: Vec<u32>,
+    launched_by: Vec<u32>,
+    host: Vec<HostEvent>,
 }
 
 impl Reading {
@@ -172,10 +184,9 @@ impl Reading {
         }
         match &*event.cat {
             "kernel" | "gpu_memcpy" | "gpu_memset" | "Kernel" | "Memcpy" | "Memset" => self.work(&event),
-            "cuda_runtime" | "cuda_driver" | "Runtime" => self.launch(&event),
-            "user_annotation" | "cpu_op" | "Operator" if event.name.starts_with(STEP) => self.step(&event),
-            "user_annotation" if event.name.starts_with("nccl:") => self.issued(&event.name["nccl:".len()..]),
-            "user_annotation" | "cpu_op" | "Operator" => self.ranges.add(&event),
+            "cuda_runtime" | "cuda_driver" | "Runtime" | "user_annotation" | "cpu_op" | "Operator" => {
+                self.host(&event);
+            }
             _ => {}
         }
         let kept = self.trace.work.len() + self.trace.launches.len();
@@ -191,8 +202,8 @@ impl Reading {
         let Some(stream) = args.stream().or_else(|| event.stream()) else { return };
         let kind = Kind::of(&event.name);
         let carried = kind.is_collective().then(|| self.carried(&args));
-        let correlation = args.correlation();
-        self.trace.work.push(Work { kind, begin, end, stream, correlation, carried });
+        let (correlation, name) = (args.correlation(), self.names.number(&event.name));
+        self.trace.work.push(Work { kind, begin, end, stream, correlation, name, carried });
     }
 
     fn carried(&mut self, args: &Arguments<'_>) -> u32 {
@@ -207,11 +218,38 @@ impl Reading {
         self.trace.carried.len() as u32 - 1
     }
 
-    fn launch(&mut self, event: &Written<'_>) {
+    /// Adds what ran on the host.
+    fn host(&mut self, event: &Written<'_>) {
+        let Some((begin, end)) = event.times() else { return };
+        let thread = self.threads.number(event);
+        let kind = match &*event.cat {
+            "cuda_runtime" | "cuda_driver" | "Runtime" => {
+                self.launch(event, thread, begin);
+                TraceRowKind::Runtime
+            }
+            _ if event.name.starts_with(STEP) => {
+                self.step(event, (begin, end));
+                TraceRowKind::Outside
+            }
+            category => {
+                match event.name.strip_prefix("nccl:").filter(|_| category == "user_annotation") {
+                    Some(name) => self.issued(name),
+                    None => self.ranges.add(event, thread, (begin, end)),
+                }
+                if category == "user_annotation" { TraceRowKind::Range } else { TraceRowKind::Operator }
+            }
+        };
+        if self.host.len() < MAX_HOST {
+            let name = self.names.number(&event.name);
+            self.host.push(HostEvent { kind, name, thread, begin, end });
+        }
+    }
+
+    fn launch(&mut self, event: &Written<'_>, thread: u32, at: i64) {
         let correlation = Arguments::read(event.args).correlation();
-        if let Some((at, _)) = event.times().filter(|_| correlation != 0) {
+        if correlation != 0 {
             self.trace.launches.push(Launch { at, correlation, phase: None });
-            self.threads.push(self.ranges.thread(event));
+            self.launched_by.push(thread);
         }
     }
 
@@ -222,9 +260,8 @@ impl Reading {
         self.trace.messages += u64::from(begins_with(["send", "recv", "coalesced"]));
     }
 
-    fn step(&mut self, event: &Written<'_>) {
-        let number = event.name[STEP.len()..].trim().parse();
-        if let (Ok(number), Some((begin, end))) = (number, event.times()) {
+    fn step(&mut self, event: &Written<'_>, (begin, end): Interval) {
+        if let Ok(number) = event.name[STEP.len()..].trim().parse() {
             self.trace.steps.push(Marked { number, begin, end });
         }
     }

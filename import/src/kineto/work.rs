@@ -86,6 +86,8 @@ pub struct Work {
     pub stream: i64,
     /// The number that it shares with its launch; 0 if there is none.
     pub correlation: u64,
+    /// Its name, as an index of [`super::Trace::names`].
+    pub name: u32,
     /// What it carries, as an index of [`super::Trace::carried`], if it is a collective.
     pub carried: Option<u32>,
 }

@@ -58,7 +58,7 @@ mod tests {
 
     fn work(carried: u32) -> Work {
         let kind = Kind::Collective(Function::AllReduce);
-        Work { kind, begin: 0, end: 1, stream: 7, correlation: 1, carried: Some(carried) }
+        Work { kind, begin: 0, end: 1, stream: 7, correlation: 1, name: 0, carried: Some(carried) }
     }
 
     fn numbered(groups: &[(&str, Option<Vec<u32>>, u32)], collectives: &[u32]) -> Vec<(Comm, Seq)> {

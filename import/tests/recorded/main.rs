@@ -1,5 +1,6 @@
 //! Imports of recorded traces. They are not part of the repository; without them, there is nothing to check.
 
+mod names;
 mod reference;
 mod truncated;
 

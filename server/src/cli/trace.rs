@@ -8,7 +8,8 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use units::{bytes, nanos, signed_nanos};
 use wire::request::TraceRequest;
-use wire::views::captures::{Capture, CaptureOutcome, StoredTrace, TraceComparison, TraceRowKind};
+use wire::traces::TraceRowKind;
+use wire::views::captures::{Capture, CaptureOutcome, StoredTrace, TraceComparison};
 
 use super::client::{Client, RunOnServer};
 use super::print;

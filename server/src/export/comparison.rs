@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use wire::views::comparison::{Change, Compared, Comparison, Unit};
 
-use units::nanos;
+use units::{nanos, signed_nanos};
 
 /// Returns the comparison as text: a sentence, then the figures.
 #[must_use]
@@ -28,6 +28,7 @@ fn write(out: &mut String, comparison: &Comparison) -> std::fmt::Result {
     for row in &comparison.ledger {
         writeln!(out, "{}", line(row))?;
     }
+    write_traced(out, comparison)?;
     let lists =
         [("Verdicts only in a", &comparison.verdicts_gone), ("New verdicts", &comparison.verdicts_new)];
     for (title, sentences) in lists.into_iter().filter(|(_, sentences)| !sentences.is_empty()) {
@@ -37,6 +38,28 @@ fn write(out: &mut String, comparison: &Comparison) -> std::fmt::Result {
         }
     }
     writeln!(out, "\na: {}\nb: {}", comparison.a, comparison.b)
+}
+
+/// Writes what differs between the traces of the runs.
+fn write_traced(out: &mut String, comparison: &Comparison) -> std::fmt::Result {
+    if comparison.traced.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nOperators, ranges and kernels, mean self time per step and rank:")?;
+    for row in &comparison.traced {
+        let only = match (row.is_new(), row.is_gone()) {
+            (true, _) => "  only in b",
+            (_, true) => "  only in a",
+            _ => "",
+        };
+        let (a, b) = (nanos(row.other_nanos), nanos(row.own_nanos));
+        let (difference, kind) = (signed_nanos(row.difference()), row.kind.name());
+        writeln!(out, "  {:24}{a:>14}{b:>14}{difference:>14}  {}{only}", kind, row.name)?;
+    }
+    match comparison.traced_left_out {
+        0 => Ok(()),
+        more => writeln!(out, "  {more} more differ less"),
+    }
 }
 
 /// Returns one row of the table.

@@ -8,6 +8,7 @@ mod html;
 mod markdown;
 mod tables;
 mod terminal;
+mod traced;
 
 use analysis::wording;
 use wire::live::Part;
@@ -130,6 +131,7 @@ pub fn document(report: &Report) -> Document {
             tables::ledger(report),
             tables::buckets(report),
             groups::groups(report),
+            traced::traced(report),
             tables::clocks(report),
             tables::drops(report),
             figures::missing(report),

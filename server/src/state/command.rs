@@ -9,6 +9,7 @@ use wire::clock::ServerNanos;
 use wire::ids::{Rank, RunId, Step};
 use wire::request::{RecordingRequest, Requests, TraceRequest};
 use wire::stacks::Stacks;
+use wire::traces::TraceSummary;
 use wire::usage::Usage;
 use wire::views::captures::TraceComparison;
 use wire::views::{ModuleLayouts, RecentUsage};
@@ -160,6 +161,13 @@ pub enum Command {
         /// The stacks; empty if there is no such run, or if none of its ranks was asked.
         reply: oneshot::Sender<Vec<(Rank, Arc<Stacks>)>>,
     },
+    /// Get what ran on each rank of an imported run.
+    TraceSummaries {
+        /// The run.
+        run: RunId,
+        /// The summaries; empty if there is no such run, or if it is not imported from traces.
+        reply: oneshot::Sender<Vec<(Rank, Arc<TraceSummary>)>>,
+    },
     /// Get the layouts of a run's buckets.
     Layouts {
         /// The run.
@@ -204,6 +212,7 @@ impl Command {
             | Self::AskForTrace { run, .. }
             | Self::Traced { run, .. }
             | Self::Stacks { run, .. }
+            | Self::TraceSummaries { run, .. }
             | Self::Layouts { run, .. }
             | Self::Open { run, .. }
             | Self::Report { run, .. } => run,

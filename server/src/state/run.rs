@@ -12,6 +12,7 @@ use wire::batch::{Hello, Instrumentation};
 use wire::clock::ServerNanos;
 use wire::ids::{Incarnation, RunId, Seq, Step};
 use wire::request::{RecordingRequest, TraceRequest};
+use wire::traces::TraceSummary;
 use wire::views::captures::TraceComparison;
 use wire::views::{Gap, Hang};
 use wire::workload::Workload;
@@ -75,6 +76,8 @@ struct RankState {
     device_errors: DeviceErrors,
     stacks: RankStacks,
     layouts: RankLayouts,
+    /// What the rank ran, by name, if the run is imported.
+    summary: Option<Arc<TraceSummary>>,
     workload: Option<Workload>,
     /// The newest request for a trace.
     trace_asked: Option<TraceRequest>,
@@ -99,6 +102,7 @@ impl RankState {
             + self.stacks.bytes()
             + self.layouts.bytes()
             + self.workload.as_ref().map_or(0, Workload::bytes)
+            + self.summary.as_ref().map_or(0, |summary| summary.bytes())
             + self.host.bytes()
             + self.lifeline.bytes()
     }

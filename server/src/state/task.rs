@@ -279,6 +279,9 @@ impl Task {
                     run.map(|run| run.stacks().map(|(rank, stacks)| (rank, stacks.clone())).collect());
                 let _gone = reply.send(stacks.unwrap_or_default());
             }
+            Command::TraceSummaries { reply, .. } => {
+                let _gone = reply.send(run.map(Run::trace_summaries).unwrap_or_default());
+            }
             Command::Layouts { reply, .. } => {
                 let _gone = reply.send(run.map(Run::layouts).unwrap_or_default());
             }

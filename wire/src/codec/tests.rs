@@ -12,6 +12,7 @@ use crate::host::{HostFigure, HostSample};
 use crate::ids::{Bucket, Comm, Seq, Step};
 use crate::layout::{Layout, LayoutBucket};
 use crate::stacks::{Frame, Profile, Stack, Stacks, StacksOutcome, ThreadRole, ThreadStacks};
+use crate::traces::{TraceRowKind, TraceSum, TraceSummary};
 use crate::workload::{Precision, Workload};
 
 fn head() -> Batch {
@@ -299,6 +300,20 @@ fn version_17_is_pinned() {
     let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, include_str!("golden_v17.hex").trim());
     assert_eq!(batch.wire_version(), 17);
+    assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
+}
+
+/// Version 18 adds the summary of a trace.
+#[test]
+fn version_18_is_pinned() {
+    let sum =
+        |kind, name: &str, gap_nanos| TraceSum { kind, name: name.into(), nanos: 7_000, calls: 3, gap_nanos };
+    let rows = vec![sum(TraceRowKind::Kernel, "gemm", 900), sum(TraceRowKind::Operator, "aten::mm", 0)];
+    let summary = TraceSummary { steps: 2, step_nanos: 80_000, rows };
+    let batch = Batch { notes: vec![Note::Traced(summary)], ..head() };
+    let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, include_str!("golden_v18.hex").trim());
+    assert_eq!(batch.wire_version(), 18);
     assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
 }
 

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{Rank, Step};
+use crate::traces::{TraceRowKind, TraceSummary, TraceTotals};
 
 /// A capture: the ranks that were asked for a trace of the same steps, and their answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -76,6 +77,16 @@ pub struct StoredTrace {
     pub crc32: u32,
 }
 
+/// What ran on a rank of an imported run, by name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RankTrace {
+    /// The rank.
+    pub rank: Rank,
+    /// What it ran.
+    pub summary: TraceSummary,
+}
+
 /// What differs between the traces of two ranks. Times are means per step, in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -96,56 +107,6 @@ pub struct TraceComparison {
     pub left_out: u64,
 }
 
-/// The totals of a trace, per step.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct TraceTotals {
-    /// The number of steps in the trace.
-    pub steps: u32,
-    /// The duration of a step.
-    pub step_nanos: f64,
-    /// The self time of operators on all threads.
-    pub operator_nanos: f64,
-    /// The part of the step in which its thread runs no operator: Python, and waits.
-    pub outside_nanos: f64,
-    /// The time of kernels, copies and fills on the device; `None` if the trace has none.
-    pub kernel_nanos: Option<f64>,
-    /// The launch gaps: the time from the first to the last kernel in which the device runs none; `None` if the trace has
-    /// none.
-    pub gap_nanos: Option<f64>,
-}
-
-/// The kind of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum TraceRowKind {
-    /// An operator, by its self time.
-    Operator,
-    /// A range that the job or PyTorch names, by the time in which no operator runs in it.
-    Range,
-    /// A call of the device's runtime or driver.
-    Runtime,
-    /// A kernel, copy or fill on the device.
-    Kernel,
-    /// The rest of the step, in which its thread runs none of these.
-    Outside,
-}
-
-impl TraceRowKind {
-    /// Returns the kind in words.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Operator => "operator",
-            Self::Range => "range",
-            Self::Runtime => "runtime call",
-            Self::Kernel => "kernel",
-            Self::Outside => "outside of operators",
-        }
-    }
-}
-
 /// One operator, kernel or range on two ranks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -162,6 +123,12 @@ pub struct TraceRow {
     pub own_calls: f64,
     /// How often it runs per step on the other rank.
     pub other_calls: f64,
+    /// Of a kernel: how long the device of the compared rank ran nothing just before it, per step.
+    #[serde(default)]
+    pub own_gap_nanos: f64,
+    /// The same on the other rank.
+    #[serde(default)]
+    pub other_gap_nanos: f64,
 }
 
 impl TraceRow {
@@ -169,5 +136,17 @@ impl TraceRow {
     #[must_use]
     pub fn difference(&self) -> f64 {
         self.own_nanos - self.other_nanos
+    }
+
+    /// Returns whether only the compared rank runs it.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        self.other_calls == 0.0
+    }
+
+    /// Returns whether only the other rank runs it.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.own_calls == 0.0
     }
 }

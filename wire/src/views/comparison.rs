@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::captures::TraceRow;
 use crate::ids::RunId;
 
 /// The unit of a compared figure.
@@ -68,6 +69,11 @@ pub struct Comparison {
     pub figures: Vec<Compared>,
     /// The step ledger: the mean of each part over ranks and steps, in nanoseconds.
     pub ledger: Vec<Compared>,
+    /// The operators, ranges and kernels that take longer in one of the runs, per step and rank: the "compared rank" of a row is
+    /// the second run. Empty unless both are imported from traces.
+    pub traced: Vec<TraceRow>,
+    /// The number of rows of `traced` that are left out because they differ less.
+    pub traced_left_out: u64,
     /// The verdicts that only the first run has, as sentences.
     pub verdicts_gone: Vec<String>,
     /// The verdicts that only the second run has, as sentences.

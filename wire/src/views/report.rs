@@ -16,6 +16,7 @@ use crate::ids::{Bucket, Rank, RunId};
 use crate::layout::Layout;
 use crate::live::Part;
 use crate::stacks::Stacks;
+use crate::traces::TraceSummary;
 use crate::usage::Usage;
 
 /// The median, tails and mean of one figure.
@@ -372,6 +373,9 @@ pub struct Report {
     pub past_faults: Vec<PastFault>,
     /// Effects that cost too little for a verdict. No alert or check acts on them.
     pub notes: Vec<Verdict>,
+    /// What ran on all ranks together, by name, if the run is imported from traces; each step counts once for each rank.
+    #[serde(default)]
+    pub traced: Option<TraceSummary>,
     /// The kind of device that the ranks compute on.
     pub computed_on: ComputedOn,
     /// One entry per bucket.

@@ -6,6 +6,7 @@ use std::path::Path;
 use wire::batch::{Drop, DropReason};
 use wire::event::{EventKind, Function};
 use wire::ids::{Bucket, Rank, RunId};
+use wire::traces::{TraceRowKind, TraceSum, TraceSummary};
 use wire::views::goodput::{Attempt, Goodput, TimeUse, Uses};
 use wire::views::what_if::{EfficiencyKind, Fix, Loss, LossLedger, Phase, Saving, WhatIf};
 use wire::views::{
@@ -142,6 +143,29 @@ fn goodput() -> Goodput {
     }
 }
 
+fn traced() -> TraceSummary {
+    let sum = |kind, name: &str, nanos, gap_nanos| TraceSum {
+        kind,
+        name: name.into(),
+        nanos,
+        calls: 12,
+        gap_nanos,
+    };
+    let long = format!(
+        "void at::native::vectorized_elementwise_kernel<4, {}>",
+        "at::native::CUDAFunctor_add<float>, ".repeat(3)
+    );
+    TraceSummary {
+        steps: 6,
+        step_nanos: 1_200_000_000,
+        rows: vec![
+            sum(TraceRowKind::Kernel, "ampere_sgemm_128x64_nn", 400_000_000, 3_000_000),
+            sum(TraceRowKind::Operator, "aten::mm <a|b>", 90_000_000, 0),
+            sum(TraceRowKind::Kernel, &long, 60_000_000, 12_000_000),
+        ],
+    }
+}
+
 /// Returns the report of a typical run. Its name has characters with a meaning in Markdown and HTML.
 pub(crate) fn fixed() -> Report {
     let drop = Drop { kind: EventKind::Bucket, reason: DropReason::RingFull, count: 17 };
@@ -201,6 +225,7 @@ pub(crate) fn fixed() -> Report {
             steps: (2, 90),
         }],
         notes: Vec::new(),
+        traced: Some(traced()),
         computed_on: ComputedOn::Gpu,
         buckets: vec![bucket(0, 812_000), bucket(1, 4_194_304)],
         groups: Vec::new(),
@@ -288,6 +313,7 @@ fn a_hang_is_the_first_headline_and_a_missing_verdict_has_a_reason() {
         step_range: None,
         step_time_nanos: Missing::NoObservedStep.into(),
         what_if: Missing::NoObservedStep.into(),
+        traced: None,
         loss_ledger: Missing::NoObservedStep.into(),
         goodput: Missing::NoObservedStep.into(),
         verdicts: Vec::new(),

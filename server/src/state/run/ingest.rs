@@ -10,6 +10,7 @@ use wire::event::Event;
 use wire::ids::Rank;
 use wire::layout::Layout;
 use wire::stacks::{Stacks, StacksOutcome};
+use wire::traces::TraceSummary;
 use wire::workload::{MAX_UNIT_BYTES, Workload};
 
 use super::attributes::with_printable_texts;
@@ -146,6 +147,7 @@ impl Run {
                 Note::Stacks(stacks) => rank.stacks.add(with_printable_frames(stacks)),
                 Note::Workload(workload) => rank.workload = Some(with_printable_unit(workload)),
                 Note::Resumed { step } => resumed = Some(step),
+                Note::Traced(summary) => rank.summary = Some(Arc::new(with_printable_rows(summary))),
                 Note::Host(sample) => {
                     process_start(&sample).into_iter().for_each(|at| rank.lifeline.began(at));
                     Arc::make_mut(&mut rank.host).add(&sample);
@@ -228,6 +230,16 @@ fn with_printable_frames(mut stacks: Stacks) -> Stacks {
     stacks
 }
 
+/// Escapes the names of operators, ranges and kernels, which appear in lines of reports.
+fn with_printable_rows(mut summary: TraceSummary) -> TraceSummary {
+    for row in &mut summary.rows {
+        if let Cow::Owned(changed) = one_line(&row.name) {
+            row.name = changed;
+        }
+    }
+    summary
+}
+
 /// Escapes the names of parameters and modules, which appear in lines of reports.
 fn with_printable_parameters(mut layout: Layout) -> Layout {
     let of_buckets = layout.buckets.iter_mut();
@@ -251,6 +263,7 @@ fn note_bytes(note: &Note) -> usize {
         Note::Stacks(stacks) => stacks.bytes(),
         Note::Workload(workload) => workload.bytes(),
         Note::Resumed { .. } => 0,
+        Note::Traced(summary) => summary.bytes(),
         // The sample's figures replace older ones.
         Note::Host(sample) => sample.cores.len(),
         Note::Layout(layout) => layout.bytes(),

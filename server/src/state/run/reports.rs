@@ -105,6 +105,7 @@ impl Run {
             other_layouts: self.other_layouts(&layouts),
             layouts,
             traced: self.traced.clone(),
+            summaries: self.ranks.first(ranks).map(|rank| rank?.summary.clone()).collect(),
             notable_share: settings::notable_share(),
             hidden_steps: self.steps.hidden().collect(),
             goodput: self.goodput(now),

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use wire::clock::ServerNanos;
 use wire::ids::{Rank, Step};
 use wire::request::{Requests, TraceRequest};
+use wire::traces::TraceSummary;
 use wire::views::captures::TraceComparison;
 
-use super::Run;
+use super::{RankState, Run};
 
 impl Run {
     /// Returns what a rank is asked for.
@@ -29,6 +30,13 @@ impl Run {
         for (_, state) in self.ranks.iter_mut().filter(|(at, _)| ranks.contains(&Rank(*at as u32))) {
             state.trace_asked = Some(request);
         }
+    }
+
+    /// Returns what ran on each rank, if the run is imported.
+    #[must_use]
+    pub fn trace_summaries(&self) -> Vec<(Rank, Arc<TraceSummary>)> {
+        let of = |(rank, state): (usize, &RankState)| Some((Rank(rank as u32), state.summary.clone()?));
+        self.ranks.iter().filter_map(of).collect()
     }
 
     /// Sets what differs between the newest traces of two ranks, as evidence.
