@@ -176,7 +176,7 @@ fn sentence(a: &Report, b: &Report, steps: &[Compared], ledger: &[Compared]) -> 
         let notable = slowest.difference.filter(|difference| difference.abs() > NOTABLE_TAIL);
         return match (notable, slowest.b.zip(slowest.a)) {
             (Some(by), Some((after, before))) => format!(
-                "The typical step of {} and {} takes equally long ({typical}), but the slowest tenth of the steps differs: \
+                "The typical steps of {} and {} do not differ measurably ({typical}), but the slowest tenth of them does: \
                  {} against {} at p90, {}.",
                 b.run,
                 a.run,

@@ -7,6 +7,7 @@
 pub mod chrome;
 pub mod comparison;
 pub mod csv;
+pub(crate) mod kernel_name;
 pub mod model;
 pub mod parquet;
 pub mod perfetto;

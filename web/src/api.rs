@@ -5,7 +5,8 @@ use serde::de::DeserializeOwned;
 use wire::live::tile::{Measure, Reduce, Tile};
 use wire::live::{StepColumns, StepRanks, Waterfall, view};
 use wire::request::RecordingRequest;
-use wire::views::captures::{Capture, TraceComparison};
+use wire::traces::TraceSummary;
+use wire::views::captures::{Capture, RankTrace, TraceComparison};
 use wire::views::comparison::Comparison;
 use wire::views::scaling::{Scaling, ScenarioPrediction};
 use wire::views::{
@@ -176,6 +177,23 @@ pub async fn captures(run: &str) -> Result<Vec<Capture>, String> {
 /// Fetches what differs between the traces of a capture.
 pub async fn trace_comparison(run: &str, capture: u64) -> Result<TraceComparison, String> {
     json(Request::get(&format!("/api/v1/runs/{run}/captures/{capture}/comparison")).send().await).await
+}
+
+/// Fetches what ran on a rank of an imported run.
+pub async fn traced(run: &str, rank: u32) -> Result<TraceSummary, String> {
+    let found: Vec<RankTrace> =
+        json(Request::get(&format!("/api/v1/runs/{run}/traced?rank={rank}")).send().await).await?;
+    found
+        .into_iter()
+        .next()
+        .map(|one| one.summary)
+        .ok_or_else(|| format!("There is no trace of rank {rank}."))
+}
+
+/// Fetches what differs between two ranks of an imported run.
+pub async fn compared_ranks(run: &str, rank: u32, against: u32) -> Result<TraceComparison, String> {
+    let query = format!("rank={rank}&against={against}");
+    json(Request::get(&format!("/api/v1/runs/{run}/traced/comparison?{query}")).send().await).await
 }
 
 /// Asks ranks for a trace of some steps; without ranks, those that the server chooses.

@@ -35,6 +35,7 @@ mod table;
 mod terms;
 mod theme;
 mod tiles;
+mod traced;
 mod views;
 mod widgets;
 mod with_steps;

@@ -13,13 +13,12 @@ use wire::views::captures::{Capture, CaptureOutcome, StoredTrace, TraceCompariso
 
 use super::client::{Client, RunOnServer};
 use super::print;
+use crate::export::kernel_name::shortened;
 
 /// The time between two looks for answers.
 const POLL: Duration = Duration::from_millis(200);
 /// The number of differences that are listed.
 const MOST_LISTED: usize = 10;
-/// The longest name of an operator or kernel, in characters.
-const NAME_CHARS: usize = 60;
 
 /// The arguments of `paceline trace`.
 #[derive(Debug, Args)]
@@ -139,10 +138,7 @@ fn differences(compared: &TraceComparison) -> String {
         nanos(other.step_nanos)
     );
     for row in rows {
-        let name: String = match row.name.char_indices().nth(NAME_CHARS) {
-            Some((end, _)) => format!("{}...", &row.name[..end]),
-            None => row.name.clone(),
-        };
+        let name = shortened(&row.name);
         let kind = match row.kind {
             TraceRowKind::Operator | TraceRowKind::Outside => String::new(),
             kind => format!(" ({})", kind.name()),

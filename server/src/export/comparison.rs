@@ -2,9 +2,15 @@
 
 use std::fmt::Write as _;
 
+use wire::views::captures::TraceRow;
 use wire::views::comparison::{Change, Compared, Comparison, Unit};
 
 use units::{nanos, signed_nanos};
+
+use super::kernel_name::shortened;
+
+/// The number of operators, ranges and kernels that are listed.
+const MOST_TRACED: usize = 20;
 
 /// Returns the comparison as text: a sentence, then the figures.
 #[must_use]
@@ -45,18 +51,23 @@ fn write_traced(out: &mut String, comparison: &Comparison) -> std::fmt::Result {
     if comparison.traced.is_empty() {
         return Ok(());
     }
-    writeln!(out, "\nOperators, ranges and kernels, mean self time per step and rank:")?;
-    for row in &comparison.traced {
+    writeln!(out, "\nOperators, ranges and kernels that differ most, mean self time per step and rank:")?;
+    let mut rows: Vec<&TraceRow> = comparison.traced.iter().collect();
+    rows.sort_by(|a, b| b.difference().abs().total_cmp(&a.difference().abs()));
+    let left_out = comparison.traced_left_out + rows.len().saturating_sub(MOST_TRACED) as u64;
+    rows.truncate(MOST_TRACED);
+    rows.sort_by(|a, b| b.difference().total_cmp(&a.difference()));
+    for row in rows {
         let only = match (row.is_new(), row.is_gone()) {
-            (true, _) => "  only in b",
-            (_, true) => "  only in a",
+            (true, _) => "only in b",
+            (_, true) => "only in a",
             _ => "",
         };
         let (a, b) = (nanos(row.other_nanos), nanos(row.own_nanos));
-        let (difference, kind) = (signed_nanos(row.difference()), row.kind.name());
-        writeln!(out, "  {:24}{a:>14}{b:>14}{difference:>14}  {}{only}", kind, row.name)?;
+        let (difference, name) = (signed_nanos(row.difference()), shortened(&row.name));
+        writeln!(out, "  {:24}{a:>14}{b:>14}{difference:>14}{only:>10}  {name}", row.kind.name())?;
     }
-    match comparison.traced_left_out {
+    match left_out {
         0 => Ok(()),
         more => writeln!(out, "  {more} more differ less"),
     }

@@ -52,6 +52,16 @@ impl<T> Column<T> {
         }
     }
 
+    /// Creates a column of long names. The table shows their begin, and the whole name where the pointer is.
+    pub fn name(heading: &'static str, read: impl Fn(&T) -> String + Clone + Send + Sync + 'static) -> Self {
+        let whole = read.clone();
+        let view = move |row: &T| {
+            let (name, shown) = (whole(row), whole(row));
+            view! { <span class="long" title=name>{shown}</span> }.into_any()
+        };
+        Self { view: Box::new(view), ..Self::text(heading, read) }
+    }
+
     /// Says what the column means.
     pub fn meaning(self, meaning: &'static str) -> Self {
         Self { meaning, ..self }

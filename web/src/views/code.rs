@@ -1,9 +1,11 @@
 //! The Code view: in which lines of code a rank spends its time, against another rank.
 
 mod flame;
+mod imported;
 mod lines;
 mod traces;
 
+use leptos::either::Either;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 use model::flame::thread_key;
@@ -12,6 +14,7 @@ use wire::stacks::{Profile, StacksOutcome, ThreadRole};
 use wire::views::{Culprit, RankStacks};
 
 use self::flame::Flame;
+use self::imported::Imported;
 use self::lines::Lines;
 use self::traces::Traces;
 use crate::api;
@@ -31,9 +34,20 @@ pub struct Compared {
     role: ThreadRole,
 }
 
-/// The view.
+/// The view. Nobody can be asked for the stacks of an imported run.
 #[component]
 pub fn Code() -> impl IntoView {
+    let live = expect_context::<Live>();
+    let is_imported = Memo::new(move |_| live.run.with(|run| run.as_ref().map(|run| run.summary.imported)));
+    move || match is_imported.get()? {
+        true => Some(Either::Left(view! { <Imported /> })),
+        false => Some(Either::Right(view! { <Sampled /> })),
+    }
+}
+
+/// Sampled stacks, and captured traces.
+#[component]
+fn Sampled() -> impl IntoView {
     let (live, run, address) =
         (expect_context::<Live>(), expect_context::<RunId>(), expect_context::<Address>());
     let asked = RwSignal::new(None::<f64>);

@@ -18,6 +18,7 @@ use crate::route::Address;
 use crate::run_choice::RunChoice;
 use crate::terms::Term;
 use crate::theme::Theme;
+use crate::traced::Differences;
 use crate::widgets::{List, Swatch};
 use crate::xy::Xy;
 
@@ -147,6 +148,24 @@ fn Tables(comparison: Comparison) -> impl IntoView {
             <Rows title="Figures" testid="compared-figures" runs=&comparison rows=&comparison.figures />
             <Rows title="Step ledger" testid="compared-ledger" runs=&comparison rows=&comparison.ledger parts=true />
         </div>
+        {(!comparison.traced.is_empty()).then(|| view! { <Traced comparison=&comparison /> })}
+    }
+}
+
+/// What takes longer in one of two imported runs, by name.
+#[component]
+fn Traced<'a>(comparison: &'a Comparison) -> impl IntoView + use<> {
+    let left_out = match comparison.traced_left_out {
+        0 => String::new(),
+        more => format!(". {} more differ less", units::count(more)),
+    };
+    view! {
+        <section class="panel" aria-label="Operators and kernels">
+            <div class="panel-head">
+                <h2>"Operators and kernels"<small>" mean per step and rank"{left_out}</small></h2>
+            </div>
+            <Differences rows=comparison.traced.clone() sides=["Compared run", "Baseline"] />
+        </section>
     }
 }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{Rank, Step};
-use crate::traces::{TraceRowKind, TraceSummary, TraceTotals};
+use crate::traces::{TraceRowKind, TraceSum, TraceSummary, TraceTotals};
 
 /// A capture: the ranks that were asked for a trace of the same steps, and their answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -132,6 +132,22 @@ pub struct TraceRow {
 }
 
 impl TraceRow {
+    /// Returns the row of a summary of `steps` steps, compared with nothing.
+    #[must_use]
+    pub fn alone(sum: TraceSum, steps: u32) -> Self {
+        let per_step = |value: u64| value as f64 / f64::from(steps.max(1));
+        Self {
+            kind: sum.kind,
+            own_nanos: per_step(sum.nanos),
+            own_calls: per_step(sum.calls),
+            own_gap_nanos: per_step(sum.gap_nanos),
+            other_nanos: 0.0,
+            other_calls: 0.0,
+            other_gap_nanos: 0.0,
+            name: sum.name,
+        }
+    }
+
     /// Returns how much longer it takes per step on the compared rank, in nanoseconds.
     #[must_use]
     pub fn difference(&self) -> f64 {

@@ -6,15 +6,10 @@ use wire::views::Report;
 
 use super::tables::{head, section};
 use super::{Cell, Section, Table};
+use crate::export::kernel_name::shortened;
 
 /// The number of kernels in the table, and that of operators and ranges together.
 const MOST: usize = 8;
-/// The longest name of a row, in characters.
-const NAME_CHARS: usize = 60;
-
-/// Words in the names of many kernels.
-const NOT_TELLING: [&str; 5] =
-    ["void ", "at::native::", "(anonymous namespace)::", "cutlass::", "<unnamed>::"];
 
 /// Returns the longest kernels, and the longest operators and ranges, per step and rank.
 pub(super) fn traced(report: &Report) -> Option<Section> {
@@ -57,14 +52,4 @@ pub(super) fn traced(report: &Report) -> Option<Section> {
         ..Table::default()
     };
     section("Operators and kernels", vec![about], true, table)
-}
-
-/// Returns a name, which may be the signature of a template, in at most 60 characters. Words that many kernels begin with
-/// tell none of them apart.
-fn shortened(name: &str) -> String {
-    let name = NOT_TELLING.iter().fold(name.to_owned(), |name, word| name.replace(word, ""));
-    match name.char_indices().nth(NAME_CHARS) {
-        Some((end, _)) => format!("{}...", &name[..end]),
-        None => name,
-    }
 }

@@ -2,14 +2,14 @@
 
 use leptos::prelude::*;
 use leptos::task::spawn_local;
-use units::{bytes, nanos, signed_nanos};
-use wire::views::captures::{Capture, CaptureOutcome, CapturedRank, StoredTrace, TraceComparison, TraceRow};
+use units::{bytes, nanos};
+use wire::views::captures::{Capture, CaptureOutcome, CapturedRank, StoredTrace, TraceComparison};
 
 use crate::api;
 use crate::live::Live;
 use crate::route::RunId;
 use crate::socket::Link;
-use crate::table::{Column, Table};
+use crate::traced::Differences;
 
 /// The time between two fetches while a rank has not answered, and otherwise, in seconds.
 const FETCH_EVERY_SECONDS: (f64, f64) = (1.0, 5.0);
@@ -184,20 +184,25 @@ fn Comparison(capture: Memo<Option<u64>>) -> impl IntoView {
     let found = Memo::new(move |_| answer.with(|answer| answer.as_ref()?.as_ref().ok().cloned()));
     view! {
         <p class="error" role="status" data-testid="traces-error">{error}</p>
-        {move || found.get().map(|compared| view! { <Differences compared=compared /> })}
+        {move || found.get().map(|compared| view! { <Found compared=compared /> })}
     }
 }
 
 #[component]
-fn Differences(compared: TraceComparison) -> impl IntoView {
-    let TraceComparison { rank, against, own, other, rows, left_out, .. } = compared;
-    let summary = format!(
-        "A step takes {} on rank {rank} and {} on rank {against}. Outside of operators: {} and {}.",
-        nanos(own.step_nanos),
-        nanos(other.step_nanos),
-        nanos(own.outside_nanos),
-        nanos(other.outside_nanos)
-    );
+fn Found(compared: TraceComparison) -> impl IntoView {
+    let left_out = match compared.left_out {
+        0 => String::new(),
+        more => format!(" {} more differ less.", units::count(more)),
+    };
+    view! {
+        <p class="quiet" data-testid="traces-summary">{told_of_both(&compared)}{left_out}</p>
+        <Differences rows=compared.rows sides=["First rank", "Other rank"] />
+    }
+}
+
+/// Says how long the steps of both ranks take, and what of them is not in operators and kernels.
+pub(super) fn told_of_both(compared: &TraceComparison) -> String {
+    let TraceComparison { rank, against, own, other, .. } = compared;
     let device = match (own.kernel_nanos.zip(own.gap_nanos), other.kernel_nanos.zip(other.gap_nanos)) {
         (Some(own), Some(other)) => format!(
             " Kernels: {} and {}; launch gaps: {} and {}.",
@@ -208,35 +213,11 @@ fn Differences(compared: TraceComparison) -> impl IntoView {
         ),
         _ => String::new(),
     };
-    let left_out = match left_out {
-        0 => String::new(),
-        more => format!(" {} more differ less.", units::count(more)),
-    };
-    let time = |value: f64| (value, nanos(value));
-    let columns = vec![
-        Column::text("Operator, range or kernel", |row: &TraceRow| row.name.clone()),
-        Column::text("Kind", |row: &TraceRow| row.kind.name().to_owned()),
-        Column::number("More", |row: &TraceRow| (row.difference(), signed_nanos(row.difference())))
-            .meaning("how much longer it takes per step on the first rank than on the other"),
-        Column::number("First rank", move |row: &TraceRow| time(row.own_nanos))
-            .meaning("self time per step: without what it calls"),
-        Column::number("Other rank", move |row: &TraceRow| time(row.other_nanos)),
-        Column::number("Calls", |row: &TraceRow| {
-            let calls =
-                format!("{} · {}", units::decimal(row.own_calls, 1), units::decimal(row.other_calls, 1));
-            (row.own_calls, calls)
-        })
-        .meaning("calls per step on the first rank and on the other"),
-    ];
-    let rows = Signal::stored(rows);
-    view! {
-        <p class="quiet" data-testid="traces-summary">{summary}{device}{left_out}</p>
-        <Table
-            testid="traces-table"
-            caption="Operators, ranges and kernels by how much longer they take on one of the ranks"
-            columns=columns
-            rows=rows
-            key=|row: &TraceRow| (row.kind, row.name.clone())
-        />
-    }
+    format!(
+        "A step takes {} on rank {rank} and {} on rank {against}. Outside of operators: {} and {}.{device}",
+        nanos(own.step_nanos),
+        nanos(other.step_nanos),
+        nanos(own.outside_nanos),
+        nanos(other.outside_nanos)
+    )
 }
