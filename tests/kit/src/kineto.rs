@@ -13,6 +13,9 @@ const BEGIN: u64 = 1_700_000_000_000_000;
 /// By how much the clock of each rank is ahead of that of the rank before it, in microseconds.
 const CLOCK: u64 = 3_000_000;
 
+/// The range in which the host prepares the work before each all-reduce.
+pub const RANGE: &str = "prepare <batch>";
+
 /// A simulated job.
 #[derive(Clone, Copy, Debug)]
 pub struct Traced {
@@ -58,6 +61,12 @@ impl Traced {
                 let end = ends.iter().max().copied().unwrap_or(now) + TRANSFER;
                 for (rank, ready) in ends.into_iter().enumerate() {
                     let jitter = jitter(rank, step, number);
+                    // The host prepares the work in a range of its own, and that is where a rank sleeps.
+                    let slept = self.slept(rank, number);
+                    let prepared = ready - COMPUTE - jitter - 10;
+                    let (begin, long) = (prepared - slept, slept + 1);
+                    let args = String::new();
+                    write(rank, Event { category: "user_annotation", name: RANGE, begin, long, args });
                     let mut ran = |name, begin: u64, long, stream| {
                         correlation += 1;
                         let launch = format!(r#""correlation":{correlation}"#);
@@ -112,11 +121,13 @@ impl Traced {
 
     /// Returns how long a rank needs before an all-reduce.
     fn work(self, rank: usize, step: u64, number: u64) -> u64 {
-        let slept = self
-            .sleeps
-            .filter(|&(sleeper, _)| sleeper == rank && number % 2 == 1)
-            .map_or(0, |(_, long)| long);
-        COMPUTE + jitter(rank, step, number) + slept
+        COMPUTE + jitter(rank, step, number) + self.slept(rank, number)
+    }
+
+    /// Returns how long it sleeps of that.
+    fn slept(self, rank: usize, number: u64) -> u64 {
+        let sleeps = self.sleeps.filter(|&(sleeper, _)| sleeper == rank && number % 2 == 1);
+        sleeps.map_or(0, |(_, long)| long)
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use testkit::axe;
 use testkit::browser::Browser;
-use testkit::kineto::Traced;
+use testkit::kineto::{RANGE, Traced};
 
 use super::key::{ENTER, TAB};
 use super::views::{Page, check, quiet, says};
@@ -86,7 +86,23 @@ fn chosen_files_become_a_run_and_the_page_says_what_was_found() -> anyhow::Resul
     }
     browser.press("[data-testid=import-run]", ENTER)?;
     says(browser, "verdict", "Rank 2")?;
+    what_ran(browser)?;
     quiet(browser)
+}
+
+/// The Code view begins with the rank that the verdict names, against one that none names.
+fn what_ran(browser: &Browser) -> anyhow::Result<()> {
+    browser.click("[data-testid=tab-code]")?;
+    says(browser, "traced-summary", "on rank 2 and .* on rank 0")?;
+    says(browser, "traces-table", &format!("Calls\\s+{RANGE}\\s+range\\s+\\+80.0 ms"))?;
+    check(browser, axe::source()?.as_deref().ok(), "what ran on two ranks")?;
+    browser.run(
+        "const choice = document.querySelector('[data-testid=traced-rank]'); choice.value = 'none';
+        choice.dispatchEvent(new Event('change', {bubbles: true}))",
+    )?;
+    says(browser, "traced-summary", "in the mean over ranks. Kernels take")?;
+    says(browser, "traced-table", "gemm\\s+kernel\\s+20")?;
+    check(browser, axe::source()?.as_deref().ok(), "what ran on all ranks")
 }
 
 #[test]

@@ -7,7 +7,7 @@ use anyhow::ensure;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::Value;
-use testkit::kineto::Traced;
+use testkit::kineto::{RANGE, Traced};
 use testkit::programs::{Server, get_json, paceline, report, said, wait_until};
 
 /// A job of four ranks and three steps, of which rank 2 sleeps 40 ms twice in each.
@@ -182,5 +182,47 @@ fn dumps_of_a_hang_name_the_rank_that_is_behind_and_blame_no_one_for_time() -> a
     let missing = report["verdicts_missing"].as_str().unwrap_or_default();
     ensure!(missing.contains("when collectives were enqueued and not when they ran"), "{missing}");
     ensure!(report["overlap_ratio"]["missing"].is_string(), "{report:#}");
+    Ok(())
+}
+
+/// What takes the late rank longer is in the report, in the comparison of ranks, and as evidence; a run without it differs by that.
+#[test]
+fn what_ran_is_known_by_name() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let [slow, healthy, data] = ["slow", "healthy", "data"].map(|name| folder.path().join(name));
+    write(JOB, &slow)?;
+    write(Traced { sleeps: None, kernels: 2, ..JOB }, &healthy)?;
+    let (_, report) = import(&slow, &data)?;
+    let evidence = report["verdicts"][0]["evidence"][0].as_str().unwrap_or_default();
+    ensure!(
+        evidence == format!("`{RANGE}` takes 80.0 ms longer per step than on rank 0 (trace from step 4 on)"),
+        "{evidence}"
+    );
+    let rows = report["traced"]["rows"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let of = |name: &str| rows.iter().find(|row| row["name"] == name);
+    let gemm = of("gemm").map(|row| (row["kind"].clone(), row["calls"].clone()));
+    // Of 4 ranks in 3 steps, 4 each.
+    ensure!(gemm == Some(("kernel".into(), 48.into())), "{rows:#?}");
+    ensure!(of(RANGE).is_some_and(|row| row["kind"] == "range"), "{rows:#?}");
+
+    let baseline = report["run"].as_str().unwrap_or_default().to_owned();
+    import(&healthy, &data)?;
+    let to = data.to_string_lossy().into_owned();
+    let (compared, _) = said(&paceline(&["compare", &baseline, "latest", "--data", &to])?);
+    // A mean over 4 ranks, one of which slept for 80 ms.
+    ensure!(compared.lines().any(|line| line.contains(RANGE) && line.contains("−20.0 ms")), "{compared}");
+
+    let server = Server::start(&data)?;
+    let at = format!("http://{}/api/v1/runs/{baseline}/traced", server.listen());
+    let of_rank = get_json(&format!("{at}?rank=2"))?;
+    let longest = &of_rank[0]["summary"]["rows"][0];
+    ensure!(of_rank[0]["rank"] == 2 && longest["name"] == RANGE, "{of_rank:#}");
+    let compared = get_json(&format!("{at}/comparison?rank=2&against=1"))?;
+    let first = &compared["rows"][0];
+    ensure!(first["name"] == RANGE && first["own_calls"] == 4.0, "{compared:#}");
+    ensure!(
+        get_json(&format!("{at}?rank=9"))? == serde_json::json!([]),
+        "a rank that is not there has a summary"
+    );
     Ok(())
 }
