@@ -9,7 +9,10 @@ use crate::store::directory::Layout;
 
 /// The arguments of `paceline compare`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example: paceline compare char_lm-20261120-101500-1a2b latest")]
+#[command(
+    after_help = "Of two runs that are imported from traces of PyTorch's profiler, it also says which operators, ranges and kernels \
+    appeared, vanished, grew or shrank.\n\nExample: paceline compare char_lm-20261120-101500-1a2b latest"
+)]
 pub(super) struct CompareArguments {
     /// Baseline: a run id, `latest`, or the .json file of a report
     a: String,
