@@ -286,6 +286,14 @@ fn gaps(
         kind: GapKind::Steps,
         sentence: format!("{left_out} of {} steps are left out: {SAMPLED_OUT}", left_out + observed),
     });
+    let missing = (facts.ranks as usize).saturating_sub(ledger.len());
+    let ranks = (facts.instrumentation == Instrumentation::Trace && !ledger.is_empty() && missing > 0).then(|| Gap {
+        kind: GapKind::Ranks,
+        sentence: format!(
+            "{missing} of {} ranks have no file: figures are of the others, and no rank is last in a collective with one of them",
+            facts.ranks
+        ),
+    });
     let phases =
         phases_missing(facts, ledger).map(|text| Gap { kind: GapKind::Phases, sentence: text.into() });
     let buckets = reasons
@@ -296,7 +304,7 @@ fn gaps(
     let unclear = reasons.unclear.as_ref().filter(|_| !reasons.only_enqueued);
     let overlap =
         unclear.map(|reason| Gap { kind: GapKind::Overlap, sentence: format!("{reason}; {ASSUMED_SPLIT}") });
-    [steps, phases, overlap, buckets, parameters].into_iter().flatten().collect()
+    [steps, ranks, phases, overlap, buckets, parameters].into_iter().flatten().collect()
 }
 
 /// Measures the cost of recording from all complete steps past the warm-up, shadow steps included.
@@ -384,6 +392,8 @@ fn ledger(steps: &[&StepAnalysis], ranks: u32) -> Vec<RankLedger> {
             processor.iter_mut().zip(analysis.processor_nanos).for_each(|(sum, nanos)| *sum += nanos);
         }
     }
+    // A rank without a record has no figure, which is not 0.
+    ledger.retain(|rank| rank.step_nanos > 0);
     ledger
 }
 

@@ -42,20 +42,23 @@ pub fn Differences(rows: Vec<TraceRow>, sides: [&'static str; 2]) -> impl IntoVi
 pub fn Sums(summary: TraceSummary) -> impl IntoView {
     let totals = summary.totals();
     let whole = totals.step_nanos.max(1.0);
-    let time = |value: f64| (value, nanos(value));
+    let of_kernel = |row: &TraceRow, value: f64, text: String| match row.kind {
+        TraceRowKind::Kernel => (value, text),
+        _ => (f64::NAN, "—".into()),
+    };
     let columns = vec![
         Column::name("Operator, range or kernel", |row: &TraceRow| row.name.clone()),
         Column::text("Kind", |row: &TraceRow| row.kind.name().to_owned()),
-        Column::number("Self time", move |row: &TraceRow| time(row.own_nanos))
+        Column::number("Self time", |row: &TraceRow| (row.own_nanos, nanos(row.own_nanos)))
             .meaning("per step: without what it calls"),
         Column::number("Of the step", move |row: &TraceRow| {
-            (row.own_nanos, units::percent(row.own_nanos / whole))
-        }),
+            of_kernel(row, row.own_nanos, units::percent(row.own_nanos / whole))
+        })
+        .meaning("of a kernel: its share of the step of the device"),
         Column::number("Calls", |row: &TraceRow| (row.own_calls, units::decimal(row.own_calls, 1)))
             .meaning("per step"),
-        Column::number("Gap before", move |row: &TraceRow| match row.kind {
-            TraceRowKind::Kernel => time(row.own_gap_nanos),
-            _ => (f64::NAN, "—".into()),
+        Column::number("Gap before", move |row: &TraceRow| {
+            of_kernel(row, row.own_gap_nanos, nanos(row.own_gap_nanos))
         })
         .meaning("per step: how long the device ran nothing just before it"),
     ];

@@ -97,6 +97,13 @@ fn no_rank_is_blamed_while_one_has_no_file() -> anyhow::Result<()> {
     ensure!(out.contains("Imported 3 of 4 ranks: the others have no file"), "{out}");
     ensure!(report["steps"] == 3 && report["verdicts"] == serde_json::json!([]), "{report:#}");
     ensure!(report["overlap_ratio"].is_number(), "{report:#}");
+    // The rank has no figures, and none of the others' counts it as 0.
+    let ledger = report["ledger"].as_array().map(Vec::as_slice).unwrap_or_default();
+    ensure!(ledger.iter().map(|rank| rank["rank"].clone()).collect::<Vec<_>>() == [0, 1, 3], "{ledger:#?}");
+    let residual = report.pointer("/loss_ledger/residual").and_then(Value::as_f64).unwrap_or(1.0);
+    ensure!(residual.abs() < 0.02, "{residual}");
+    let gap = testkit::programs::gap(&report, "ranks").unwrap_or_default();
+    ensure!(gap.starts_with("1 of 4 ranks have no file"), "{gap}");
     Ok(())
 }
 

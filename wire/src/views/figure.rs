@@ -340,6 +340,8 @@ pub enum GapKind {
     Steps,
     /// Steps of attempts on another number of ranks.
     OtherWorlds,
+    /// Ranks without a file, in an imported run.
+    Ranks,
     /// The phases of a step: the job marks none, so compute is inferred.
     Phases,
     /// What shows whether ranks compute while some collectives run.
@@ -363,6 +365,7 @@ impl GapKind {
         match self {
             Self::Steps => "steps",
             Self::OtherWorlds => "steps on other numbers of ranks",
+            Self::Ranks => "ranks",
             Self::Phases => "phases",
             Self::Overlap => "overlap",
             Self::Buckets => "buckets",

@@ -18,14 +18,15 @@ pub(super) fn traced(report: &Report) -> Option<Section> {
     let per_step = |value: u64| value as f64 / f64::from(summary.steps.max(1));
     let row = |sum: &&TraceSum| -> Vec<Cell> {
         let is_kernel = sum.kind == TraceRowKind::Kernel;
-        let gap = if is_kernel { nanos(per_step(sum.gap_nanos)) } else { String::new() };
+        // The host works on several threads, and ahead of the device.
+        let of_kernel = |text: String| if is_kernel { text } else { String::new() };
         vec![
             shortened(&sum.name).into(),
             sum.kind.name().into(),
             nanos(per_step(sum.nanos)).into(),
-            percent(per_step(sum.nanos) / totals.step_nanos.max(1.0)).into(),
+            of_kernel(percent(per_step(sum.nanos) / totals.step_nanos.max(1.0))).into(),
             decimal(per_step(sum.calls), 1).into(),
-            gap.into(),
+            of_kernel(nanos(per_step(sum.gap_nanos))).into(),
         ]
     };
     let of = |is_kernel: bool| {
