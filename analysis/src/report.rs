@@ -240,7 +240,10 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         what_if: reasons.of_overlap(|| what_if::what_if(&observed)),
         loss_ledger: reasons.of_overlap(|| loss_ledger().ok_or(Missing::NoObservedStep)),
         groups: reasons.list(|| groups::groups(&observed, |collective| function(facts, collective))),
-        comm_model: reasons.of_collectives(|| comm_model.ok_or(Missing::OneBucketSize)),
+        comm_model: match lacks_files(facts, &ledger) {
+            true => Missing::RanksWithoutFile.into(),
+            false => reasons.of_collectives(|| comm_model.ok_or(Missing::OneBucketSize)),
+        },
         ledger,
         verdicts: written(verdicts),
         past_faults: Vec::new(),
@@ -274,6 +277,12 @@ fn infers_compute(facts: &RunFacts, ledger: &[RankLedger]) -> bool {
     facts.instrumentation.is_unmodified_job() && ledger.iter().all(|rank| rank.forward_nanos == 0)
 }
 
+/// Returns true if the run is imported, and some of its ranks have no file.
+fn lacks_files(facts: &RunFacts, ledger: &[RankLedger]) -> bool {
+    let is_imported = facts.instrumentation == Instrumentation::Trace;
+    is_imported && !ledger.is_empty() && ledger.len() < facts.ranks as usize
+}
+
 /// Returns what the report does not cover. `left_out` steps are left out, and `observed` remain.
 fn gaps(
     facts: &RunFacts,
@@ -286,11 +295,12 @@ fn gaps(
         kind: GapKind::Steps,
         sentence: format!("{left_out} of {} steps are left out: {SAMPLED_OUT}", left_out + observed),
     });
-    let missing = (facts.ranks as usize).saturating_sub(ledger.len());
-    let ranks = (facts.instrumentation == Instrumentation::Trace && !ledger.is_empty() && missing > 0).then(|| Gap {
+    let ranks = lacks_files(facts, ledger).then(|| Gap {
         kind: GapKind::Ranks,
         sentence: format!(
-            "{missing} of {} ranks have no file: figures are of the others, and no rank is last in a collective with one of them",
+            "{} of {} ranks have no file: figures are of the others, no rank is last in a collective with one of them, and waiting \
+             for them counts as transfer",
+            facts.ranks as usize - ledger.len(),
             facts.ranks
         ),
     });

@@ -10,8 +10,17 @@ use crate::intervals::{Interval, Intervals};
 
 /// The largest length of a kernel name; longer ones are cut. Template names can have several kilobytes.
 const MAX_NAME_BYTES: usize = 512;
-/// Parts of the names of NCCL's kernels, mangled or not: since 2.18, in the symmetric memory of 2.27, and before 2.18.
-const COLLECTIVES: [&str; 3] = ["ncclDevKernel", "ncclSymk", "ncclKernel"];
+/// Parts of the names of collectives' kernels, mangled or not: those of NCCL since 2.18, in the symmetric memory of 2.27, and
+/// before 2.18; those of PyTorch's symmetric memory (`multimem_`, `one_shot_` and `two_shot_all_reduce_kernel`); and those that
+/// vLLM and SGLang have for small messages. Each of them waits for other ranks.
+const COLLECTIVES: [&str; 6] = [
+    "ncclDevKernel",
+    "ncclSymk",
+    "ncclKernel",
+    "all_reduce_kernel",
+    "multimem_all_gather_kernel",
+    "cross_device_reduce_",
+];
 
 /// One kernel, copy or fill that a device ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +35,7 @@ pub struct Work<'a> {
     pub ran: Interval,
 }
 
-/// Returns true if a kernel is one of NCCL's collectives.
+/// Returns true if a kernel is a collective: of NCCL or RCCL, of PyTorch's symmetric memory, or of vLLM.
 #[must_use]
 pub fn is_collective(kernel: &str) -> bool {
     COLLECTIVES.iter().any(|part| kernel.contains(part))

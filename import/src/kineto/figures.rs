@@ -57,7 +57,15 @@ pub fn figures(trace: &Trace, window: Window) -> Figures {
     };
     let work =
         trace.work.iter().filter(|work| counted.as_ref().is_none_or(|of| of.contains(&work.correlation)));
-    of_work(work, None)
+    let work: Vec<Work> = work.map(|work| as_nccl_has_it(trace, work)).collect();
+    of_work(work.iter(), None)
+}
+
+/// Returns the work as HolisticTraceAnalysis sees it: only kernels of NCCL and RCCL communicate.
+fn as_nccl_has_it(trace: &Trace, work: &Work) -> Work {
+    let is_of_nccl = || trace.names.get(work.name as usize).is_none_or(|name| name.contains("nccl"));
+    let kind = if work.kind.is_collective() && !is_of_nccl() { Kind::Compute } else { work.kind };
+    Work { kind, ..*work }
 }
 
 /// Returns the figures of some work, clipped to `window` if there is one.

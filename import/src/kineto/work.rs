@@ -8,7 +8,7 @@ use wire::event::Function;
 pub enum Kind {
     /// A kernel that is not a collective.
     Compute,
-    /// A collective of NCCL or RCCL.
+    /// A collective of NCCL or RCCL, or of another library that is known by the names of its kernels.
     Collective(Function),
     /// A copy from the host to the device.
     CopyToDevice,
@@ -50,7 +50,10 @@ impl Kind {
 
 /// Returns the function of a collective's kernel, by its name. RCCL has one kernel for all of them.
 fn function(kernel: &str) -> Function {
-    const NAMES: [(&str, Function); 7] = [
+    const NAMES: [(&str, Function); 10] = [
+        ("all_reduce_kernel", Function::AllReduce),
+        ("cross_device_reduce_", Function::AllReduce),
+        ("all_gather_kernel", Function::AllGather),
         ("AllReduce", Function::AllReduce),
         ("AllGather", Function::AllGather),
         ("ReduceScatter", Function::ReduceScatter),
@@ -104,6 +107,15 @@ mod tests {
             ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)", kernel(Function::AllReduce)),
             ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL", kernel(Function::ReduceScatter)),
             ("ncclDevKernel_Reduce_Sum_f32_RING_LL", kernel(Function::Reduce)),
+            (
+                "void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>(c10::BFloat16*)",
+                kernel(Function::AllReduce),
+            ),
+            (
+                "void vllm::cross_device_reduce_1stage<__half, 8>(vllm::RankData*)",
+                kernel(Function::AllReduce),
+            ),
+            ("triton_poi_fused_add_all_reduce_4", Kind::Compute),
             ("ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)", kernel(Function::Other)),
             ("Memcpy HtoD (Pinned -> Device)", Kind::CopyToDevice),
             ("Memcpy DtoD (Device -> Device)", Kind::Memory),

@@ -104,6 +104,10 @@ fn no_rank_is_blamed_while_one_has_no_file() -> anyhow::Result<()> {
     ensure!(residual.abs() < 0.02, "{residual}");
     let gap = testkit::programs::gap(&report, "ranks").unwrap_or_default();
     ensure!(gap.starts_with("1 of 4 ranks have no file"), "{gap}");
+    let missing = report.pointer("/comm_model/missing").and_then(Value::as_str).unwrap_or_default();
+    ensure!(missing.starts_with("some ranks have no file"), "{missing}");
+    let verdicts = report["verdicts_missing"].as_str().unwrap_or_default();
+    ensure!(verdicts.ends_with("no recorded collective shows which of its ranks was last"), "{verdicts}");
     Ok(())
 }
 

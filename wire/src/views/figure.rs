@@ -106,6 +106,8 @@ pub enum Missing {
     NoSamples,
     /// No gradient was reduced in the observed steps.
     NothingReduced,
+    /// Some ranks of an imported run have no file.
+    RanksWithoutFile,
     /// The records say when collectives were enqueued, and not when they ran.
     OnlyEnqueued,
     /// Nothing shows whether ranks compute while some collectives run.
@@ -187,6 +189,9 @@ impl fmt::Display for Missing {
                     if *observed == 1 { "" } else { "s" }
                 );
             }
+            Self::FewCollectives { collectives: 0, .. } => {
+                "insufficient evidence: no recorded collective shows which of its ranks was last"
+            }
             Self::FewCollectives { collectives, steps } => {
                 return write!(
                     f,
@@ -201,6 +206,9 @@ impl fmt::Display for Missing {
             }
             Self::NoSamples => "the job does not count its samples",
             Self::NothingReduced => "nothing was reduced",
+            Self::RanksWithoutFile => {
+                "some ranks have no file, so nothing shows which part of a collective is waiting for them"
+            }
             Self::OnlyEnqueued => {
                 "the records say when collectives were enqueued and not when they ran (NCCL 2.26 and later report it, \
                  and so do events around the calls of a job that is linked with NCCL)"
