@@ -12,6 +12,7 @@ use wire::ids::{Comm, Seq};
 
 use crate::records::StepRecords;
 use timing::clocks::ClockFit;
+use timing::parts::is_part;
 
 /// One rank's record of a collective.
 pub(crate) struct Member<'a> {
@@ -60,7 +61,7 @@ pub(crate) struct JoinedCollective<'a> {
 
 /// All collectives of a step.
 pub(crate) struct Joined<'a> {
-    /// The collectives, ordered by communicator and then by start. Sequence numbers do not give the order, because each
+    /// The collectives that the step launched, ordered by communicator and then by start. Sequence numbers do not give the order, because each
     /// function has its own.
     pub(crate) collectives: Vec<JoinedCollective<'a>>,
     /// The waits by rank, in the order of the rank's bucket records.
@@ -84,7 +85,9 @@ impl<'a> Joined<'a> {
             for (member, position) in collective.members.iter().zip(positions) {
                 waits[member.rank][position] = member.wait;
             }
-            collectives.push(collective);
+            if !collective.is_part() {
+                collectives.push(collective);
+            }
         }
         collectives.sort_by_key(|collective| (collective.comm, collective.first_start(), collective.seq));
         Self { collectives, waits }
@@ -140,6 +143,11 @@ impl<'a> JoinedCollective<'a> {
     fn new(record: &BucketRecord) -> Self {
         let members = Vec::new();
         Self { comm: record.comm, seq: record.seq, members, latest: None, shortest: i64::MAX }
+    }
+
+    /// Returns true for the part of a collective that another step launched. No rank waits in it for another.
+    fn is_part(&self) -> bool {
+        self.members.iter().all(|member| is_part(member.rank as u32, member.record))
     }
 
     /// Fills in the last start, the shortest duration and every member's wait. `size` is the number of ranks in the

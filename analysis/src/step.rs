@@ -13,6 +13,7 @@ use crate::replay::{self, Replay};
 use crate::stats;
 use timing::clocks::ClockFit;
 use timing::intervals::{Interval, Intervals};
+use timing::parts::is_part;
 
 /// The analysis of one rank in one step; times in nanoseconds.
 #[derive(Clone, Debug, PartialEq)]
@@ -105,7 +106,7 @@ pub struct CollectiveAnalysis {
     pub hidden_nanos: u64,
     /// The time in which nothing shows whether the rank computes, summed over ranks.
     pub unclear_nanos: u64,
-    /// The duration, summed over ranks.
+    /// The duration within the step, summed over ranks. What the rank computes beyond the step is not known to it.
     pub duration_nanos: u64,
 }
 
@@ -170,7 +171,10 @@ impl StepAnalysis {
 pub(crate) struct RankSets {
     pub(crate) step: Interval,
     pub(crate) by_kind: [Intervals; SpanKind::COUNT],
+    /// Collectives, and parts of those that other steps launched.
     pub(crate) comm: Intervals,
+    /// The end of the last collective that the step launched.
+    reduced: Option<i64>,
     pub(crate) waiting: Intervals,
     /// The pauses of all kinds.
     pub(crate) paused: Intervals,
@@ -183,8 +187,8 @@ pub(crate) struct RankSets {
 }
 
 impl RankSets {
-    /// Builds the sets of a step. `waits` are the rank's waits, in the order of its bucket records.
-    pub(crate) fn new(step: &RankStep, waits: &[Wait]) -> Self {
+    /// Builds the sets of a step of a rank. `waits` are the rank's waits, in the order of its bucket records.
+    pub(crate) fn new(rank: usize, step: &RankStep, waits: &[Wait]) -> Self {
         let window = (step.record.begin.0, step.record.end.0);
         let clipped = |parts: Vec<Interval>| Intervals::union(parts).clip(window);
         let by_kind = SpanKind::ALL.map(|kind| {
@@ -199,6 +203,9 @@ impl RankSets {
         });
         let waiting = clipped(waiting.collect());
         let comm = clipped(step.buckets.iter().map(|bucket| (bucket.start.0, bucket.end.0)).collect());
+        let own = step.buckets.iter().filter(|bucket| !is_part(rank as u32, bucket));
+        let own = clipped(own.map(|bucket| (bucket.start.0, bucket.end.0)).collect());
+        let reduced = own.as_slice().last().map(|last| last.1);
         let busy = [SpanKind::Forward, SpanKind::Backward, SpanKind::Optimizer]
             .iter()
             .flat_map(|&kind| by_kind[kind as usize].as_slice().iter().copied());
@@ -207,7 +214,18 @@ impl RankSets {
         let compute = Intervals::union(busy).subtract(&by_kind[SpanKind::Blocked as usize]).subtract(&paused);
         let compute_sums = compute.sums();
         let unclear_sums = by_kind[SpanKind::Unclear as usize].sums();
-        Self { step: window, by_kind, comm, waiting, paused, compute, compute_sums, unclear_sums, clock_free }
+        Self {
+            step: window,
+            by_kind,
+            comm,
+            reduced,
+            waiting,
+            paused,
+            compute,
+            compute_sums,
+            unclear_sums,
+            clock_free,
+        }
     }
 
     /// Computes the ledger. Every moment of the step goes to the first part that claims it, so the parts sum exactly.
@@ -256,7 +274,7 @@ impl RankSets {
     /// Returns the tail. Backward compute ends where the thread begins to wait for the last buckets; later work on the
     /// reduced gradients is not backward compute.
     fn tail(&self) -> Option<u64> {
-        let last_bucket = self.comm.as_slice().last()?.1;
+        let last_bucket = self.reduced?;
         let waits_from =
             self.by_kind[SpanKind::Blocked as usize].as_slice().last().map_or(self.step.1, |last| last.0);
         let backward = self.by_kind[SpanKind::Backward as usize].clip((self.step.0, waits_from));
@@ -275,8 +293,10 @@ fn total_within(intervals: &Intervals, sums: &[u64], (begin, end): Interval) -> 
 #[must_use]
 pub fn analyse(records: &StepRecords, fits: &[Option<ClockFit>]) -> StepAnalysis {
     let joined = Joined::new(records, fits);
-    let sets = |(step, waits): (&Option<RankStep>, &Vec<Wait>)| Some(RankSets::new(step.as_ref()?, waits));
-    let sets: Vec<Option<RankSets>> = records.ranks.iter().zip(&joined.waits).map(sets).collect();
+    let sets = |(rank, (step, waits)): (usize, (&Option<RankStep>, &Vec<Wait>))| {
+        Some(RankSets::new(rank, step.as_ref()?, waits))
+    };
+    let sets: Vec<Option<RankSets>> = records.ranks.iter().zip(&joined.waits).enumerate().map(sets).collect();
     let collectives: Vec<CollectiveAnalysis> =
         joined.collectives.iter().filter_map(|collective| analyse_collective(collective, &sets)).collect();
     let mut ranks: Vec<Option<RankAnalysis>> = records
@@ -346,8 +366,10 @@ fn analyse_collective(
     let aligned = || members.iter().filter_map(|member| Some((member.wait.aligned?, member.record)));
     let within = |of: fn(&RankSets, Interval) -> u64| -> u64 {
         let of_member = |member: &Member<'_>| {
-            let own = (member.record.start.0, member.record.end.0);
-            Some(of(sets[member.rank].as_ref()?, own))
+            let sets = sets[member.rank].as_ref()?;
+            let (begin, end) = sets.step;
+            let clipped = |time: MonoNanos| time.0.max(begin).min(end);
+            Some(of(sets, (clipped(member.record.start), clipped(member.record.end))))
         };
         members.iter().filter_map(of_member).sum()
     };
@@ -369,7 +391,7 @@ fn analyse_collective(
         transfer_clock_free_nanos: collective.shortest as f64,
         hidden_nanos: within(RankSets::compute_within),
         unclear_nanos: within(RankSets::unclear_within),
-        duration_nanos: members.iter().map(|member| duration(member.record).unsigned_abs()).sum(),
+        duration_nanos: within(|_, (begin, end)| end.saturating_sub(begin).max(0).unsigned_abs()),
     })
 }
 

@@ -38,7 +38,7 @@ pub fn waterfall(records: &StepRecords, fits: &[Option<ClockFit>], numbers_by_fu
         out.rank_begin.push(place(step.record.begin));
         out.rank_end.push(place(step.record.end));
         out.span_nanos = out.span_nanos.max(place(step.record.end));
-        let sets = RankSets::new(step, &waits[rank]);
+        let sets = RankSets::new(rank, step, &waits[rank]);
         let mut lane = Lane { out: &mut out, row, place: &place, numbers_by_function };
         lane.training(&sets);
         for (bucket, wait) in step.buckets.iter().zip(&waits[rank]) {

@@ -3,6 +3,8 @@
 use std::hash::{Hash, Hasher};
 
 use fnv::FnvHasher;
+use timing::parts::comm_of_parts;
+use wire::batch::MAX_RANKS;
 use wire::ids::Comm;
 
 /// A group of ranks, as a collective names it.
@@ -28,6 +30,15 @@ impl Group {
         (&self.name, &self.ranks).hash(&mut hasher);
         let hash = hasher.finish();
         let number = (hash ^ (hash >> 32)) as u32;
-        Comm(number.max(1))
+        // The highest numbers are those of parts of collectives.
+        Comm(number.clamp(1, u32::MAX - MAX_RANKS))
+    }
+
+    /// Returns true for the group in which an export of a run writes the parts of collectives of other steps
+    /// ([`comm_of_parts`]). The collectives are in the export as well, as a whole.
+    #[must_use]
+    pub(crate) fn is_of_parts(&self) -> bool {
+        let rank = self.ranks.as_deref().and_then(|ranks| ranks.first()).filter(|_| self.size == Some(1));
+        rank.is_some_and(|&rank| rank < MAX_RANKS && self.name == comm_of_parts(rank).to_string())
     }
 }

@@ -167,8 +167,8 @@ fn all_records(of: &[(u32, &OfRank)], world_size: u32) -> (Vec<RankRecords>, Vec
         sentences.extend(remarks.sentences());
         return (timelines.iter().map(|timeline| timeline.records(world_size)).collect(), sentences);
     }
-    let of_rank = |(_, of): &(u32, &OfRank)| match &of.content {
-        Content::Trace(trace) => records(trace, &device_steps(trace), world_size),
+    let of_rank = |(rank, of): &(u32, &OfRank)| match &of.content {
+        Content::Trace(trace) => records(trace, &device_steps(trace), *rank, world_size),
         Content::Timeline(timeline) => timeline.records(world_size),
         Content::Dump(_) | Content::Calls(_) => RankRecords::default(),
     };

@@ -2,6 +2,8 @@
 //!
 //! - A collective is a [`BucketRecord`] of the step that launched it. Its start and its end are those of its kernel. It was
 //!   ready when the compute kernel before it ended: a launch says only when the host asked for it.
+//! - All that runs within the window of a step belongs to the step by its part, whichever step launched it. A collective of
+//!   another step is a record of that part ([`timing::parts`]).
 //! - Compute is one span for each stretch in which some kernel of a phase ran that is not a collective. The phase is that of the
 //!   launch: kernels that the autograd engine launches are backward, those within a parameter update are optimizer, and all
 //!   others are forward. Without operators in the trace, all compute is called backward.
@@ -11,10 +13,12 @@
 //!   kernels are.
 
 mod numbers;
+mod running;
 
 use std::collections::{BTreeMap, HashMap};
 
 use timing::intervals::{Interval, Intervals};
+use timing::parts::comm_of_parts;
 use wire::clock::MonoNanos;
 use wire::event::{BucketRecord, Event, Function, Source, Span, SpanKind, StepRecord};
 use wire::ids::{Bucket, Comm, Step};
@@ -23,6 +27,7 @@ use wire::traces::TraceSummary;
 use crate::kineto::{DeviceStep, Kind, Trace, Work, summary};
 use crate::remarks::Remarks;
 use numbers::Numbers;
+use running::Running;
 
 /// The longest gap in compute during a collective that is no wait for it, in nanoseconds: gaps of some tens of
 /// microseconds lie between kernels without collectives as well.
@@ -52,9 +57,9 @@ pub struct RankRecords {
     pub remarks: Remarks,
 }
 
-/// Returns the records of the steps of a trace of a job with `world_size` ranks.
+/// Returns the records of the steps of a trace, which is that of `rank` in a job with `world_size` ranks.
 #[must_use]
-pub fn records(trace: &Trace, steps: &[DeviceStep], world_size: u32) -> RankRecords {
+pub fn records(trace: &Trace, steps: &[DeviceStep], rank: u32, world_size: u32) -> RankRecords {
     let mut found = RankRecords::default();
     let counted = counted(trace, steps, &mut found.remarks);
     let shift = shift(counted.last().map(|step| step.number));
@@ -65,11 +70,14 @@ pub fn records(trace: &Trace, steps: &[DeviceStep], world_size: u32) -> RankReco
     let phases: HashMap<u64, SpanKind> =
         trace.launches.iter().filter_map(|launch| Some((launch.correlation, launch.phase?))).collect();
     found.summary = Some(summary(trace, &counted));
+    let mut running = Running::new(trace);
     for step in counted {
         let number = Step(step.number + shift);
         found.steps.push(number.0);
-        let step = OneStep { trace, phases: &phases, step, number, base };
+        let running = running.within((step.begin, step.end));
+        let step = OneStep { trace, phases: &phases, step, running: &running, number, base };
         found.collectives += step.collectives(&numbers, &mut found.events);
+        step.parts(&numbers, comm_of_parts(rank), &mut found.events);
         step.spans(&mut found.events);
         let (begin, end) = (time(step.step.begin), time(step.step.end));
         found.events.push(Event::Step(StepRecord { step: number, begin, end, samples: 0, shadow: false }));
@@ -88,8 +96,9 @@ pub(crate) fn shift(last: Option<u64>) -> u64 {
 /// Returns the steps that count. The first one does not if it has other collectives than the second one: the first
 /// kernels are missing in some traces, and on some ranks only.
 fn counted<'a>(trace: &Trace, steps: &'a [DeviceStep], remarks: &mut Remarks) -> Vec<&'a DeviceStep> {
+    let is_collective = |work: &Work| work.kind.is_collective() && !running::is_part(trace, work);
     let collectives =
-        |step: &DeviceStep| step.work.iter().filter(|&&at| trace.work[at].kind.is_collective()).count();
+        |step: &DeviceStep| step.work.iter().filter(|&&at| is_collective(&trace.work[at])).count();
     let mut counted = steps;
     if let [first, second, ..] = steps
         && collectives(first) != collectives(second)
@@ -113,23 +122,33 @@ struct OneStep<'a> {
     /// The phases of launches, by correlation.
     phases: &'a HashMap<u64, SpanKind>,
     step: &'a DeviceStep,
+    /// What runs within its window, whichever step launched it, as indices of [`Trace::work`].
+    running: &'a [usize],
     number: Step,
     base: i64,
 }
 
 impl OneStep<'_> {
+    /// Returns the work that the step launched.
     fn work(&self) -> impl Iterator<Item = &Work> {
-        self.step.work.iter().map(|&at| &self.trace.work[at])
+        let work = self.step.work.iter().map(|&at| &self.trace.work[at]);
+        work.filter(|work| !running::is_part(self.trace, work))
     }
 
     fn time(&self, nanos: i64) -> MonoNanos {
         MonoNanos(nanos.saturating_add(self.base))
     }
 
-    /// Returns when some work of the step ran, within its window.
+    /// Returns when some work ran within the window of the step, whichever step launched it.
     fn ran(&self, wanted: impl Fn(&Work) -> bool) -> Intervals {
-        let ran = self.work().filter(|work| wanted(work)).map(|work| (work.begin, work.end));
+        let running = self.running.iter().map(|&at| &self.trace.work[at]);
+        let ran = running.filter(|work| wanted(work)).map(|work| (work.begin, work.end));
         Intervals::union(ran).clip((self.step.begin, self.step.end))
+    }
+
+    /// Returns true if the step launched the work at this index.
+    fn launched(&self, at: usize) -> bool {
+        self.step.work.binary_search(&at).is_ok()
     }
 
     /// Returns when some kernel of a phase ran, within the window of the step.
@@ -168,11 +187,35 @@ impl OneStep<'_> {
         of_step.len() as u64
     }
 
+    /// Adds the parts of other steps' collectives that run within the step.
+    fn parts(&self, numbers: &Numbers<'_>, comm: Comm, events: &mut Vec<Event>) {
+        let others = self.running.iter().filter(|&&at| !self.launched(at)).map(|&at| &self.trace.work[at]);
+        let parts: Vec<&Work> = others.filter(|work| work.kind.is_collective()).collect();
+        let seqs = numbers.of_parts(self.number, &parts);
+        for (at, (work, seq)) in parts.iter().zip(seqs).enumerate() {
+            let (begin, end) = (work.begin.max(self.step.begin), work.end.min(self.step.end));
+            events.push(Event::Bucket(BucketRecord {
+                step: self.number,
+                comm,
+                seq,
+                bucket: Bucket(at as u32),
+                // What it carries counts where it was launched.
+                bytes: 0,
+                ready: self.time(begin),
+                launch: self.time(begin),
+                start: self.time(begin),
+                end: self.time(end),
+                source: Source::ActivityRecord,
+            }));
+        }
+    }
+
     /// Adds the spans of the step.
     fn spans(&self, events: &mut Vec<Event>) {
         let compute = self.ran(|work| work.kind == Kind::Compute);
-        let communication = self.ran(|work| work.kind.is_collective());
-        let blocked = communication.subtract(&compute);
+        // The step waits for its own collectives. It does not for those of a step after it.
+        let own = self.work().filter(|work| work.kind.is_collective()).map(|work| (work.begin, work.end));
+        let blocked = Intervals::union(own).clip((self.step.begin, self.step.end)).subtract(&compute);
         let blocked = blocked.as_slice().iter().filter(|(begin, end)| end - begin > GAP_NANOS);
         let copies = self.ran(|work| work.kind == Kind::CopyToDevice);
         let ran = self.ran(|work| work.kind != Kind::Wait);
@@ -227,3 +270,6 @@ fn function(trace: &Trace, work: &Work) -> Function {
     };
     called.unwrap_or(of_kernel)
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,3 +4,4 @@
 pub mod activity;
 pub mod clocks;
 pub mod intervals;
+pub mod parts;

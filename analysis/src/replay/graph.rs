@@ -59,7 +59,7 @@ impl Graph {
             return None;
         }
         let (collectives, comms) = collectives(joined);
-        let transfers = transfers(joined, placed);
+        let transfers = transfers(joined, observed);
         let own =
             |rank: usize| joined.collectives.iter().map(move |collective| collective.members[rank].record);
         let rank = |(rank, transfer): (usize, Vec<f64>)| {
@@ -68,11 +68,11 @@ impl Graph {
             rank_graph(&works[rank], (placed.begins[rank], end), &buckets, &collectives, transfer)
         };
         let ranks = transfers.into_iter().enumerate().map(rank).collect();
-        let holds = |work: &Work, record: &BucketRecord| {
-            let (start, end) = (record.start.0, record.end.0);
-            start < end && end <= work.sync && work.is_blocked(start, end)
+        let holds = |rank: usize, record: &BucketRecord| {
+            let (start, end) = (start_within(steps[rank], record), record.end.0);
+            start < end && end <= works[rank].sync && works[rank].is_blocked(start, end)
         };
-        let is_held_up = (0..steps.len()).any(|rank| own(rank).any(|record| holds(&works[rank], record)));
+        let is_held_up = (0..steps.len()).any(|rank| own(rank).any(|record| holds(rank, record)));
         Some(Self { ranks, collectives, measured: placed.measured, is_held_up, comms })
     }
 
@@ -254,15 +254,23 @@ fn offsets(steps: &[&RankStep], fits: &[Option<ClockFit>], most: f64) -> Option<
     steps.iter().enumerate().map(of).collect()
 }
 
+/// Returns the start of a collective, in nanoseconds of the rank's clock, or the begin of the step if it started before:
+/// what a step spends on a collective begins with the step.
+pub(super) fn start_within(step: &RankStep, record: &BucketRecord) -> i64 {
+    record.start.max(step.record.begin).0
+}
+
 /// Returns each rank's transfers: with aligned clocks, from the last start to the rank's end; without them, the
 /// shortest duration.
-fn transfers(joined: &Joined<'_>, placed: &Placed) -> Vec<Vec<f64>> {
+fn transfers(joined: &Joined<'_>, observed: &Observed<'_>) -> Vec<Vec<f64>> {
+    let Observed { steps, placed, .. } = observed;
     let mut transfers = vec![Vec::with_capacity(joined.collectives.len()); placed.begins.len()];
     for collective in &joined.collectives {
         let records = || collective.members.iter().map(|member| member.record);
         match &placed.offsets {
             Some(offsets) => {
-                let starts = records().zip(offsets).map(|(bucket, offset)| bucket.start.0 + offset);
+                let starts = records().zip(steps).map(|(bucket, step)| start_within(step, bucket));
+                let starts = starts.zip(offsets).map(|(start, offset)| start + offset);
                 let last = starts.max().unwrap_or(0);
                 for ((rank, bucket), offset) in transfers.iter_mut().zip(records()).zip(offsets) {
                     rank.push((bucket.end.0 + offset - last).max(0) as f64);

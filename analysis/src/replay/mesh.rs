@@ -14,7 +14,7 @@ use wire::event::Function;
 use wire::ids::{Bucket, Comm};
 use wire::views::{Group, Missing};
 
-use super::graph::{Durations, Observed, PHASES, Work};
+use super::graph::{Durations, Observed, PHASES, Work, start_within};
 use super::{Replay, ReplayedCollective, SlowGroup, slow_together, slowest, to_others};
 use crate::join::{Joined, JoinedCollective, Member};
 use crate::records::RankStep;
@@ -388,7 +388,10 @@ impl Rank {
 
 impl Joint {
     fn new(collective: &JoinedCollective<'_>, offsets: &[i64], timelines: &mut [Timeline<'_>]) -> Self {
-        let last = collective.members.iter().map(|member| member.record.start.0 + offsets[member.rank]).max();
+        let start = |member: &Member<'_>| {
+            start_within(timelines[member.rank].step, member.record) + offsets[member.rank]
+        };
+        let last = collective.members.iter().map(start).max();
         let group = Group::from_ranks(collective.members.iter().map(|member| member.rank));
         let first_rank = collective.members[0].rank;
         let is_message = Function::from_seq(collective.seq) == Function::SendReceive;
@@ -455,7 +458,7 @@ impl<'a> Timeline<'a> {
             // Known once all ranks are.
             usual: taken,
             even: taken,
-            held_at: self.work.is_blocked(start, end).then(|| self.work.until(end)),
+            held_at: self.work.is_blocked(start_within(self.step, record), end).then(|| self.work.until(end)),
         });
         *count += 1;
         Partaker { rank, part: self.parts.len() - 1, comm }

@@ -363,6 +363,21 @@ fn local_work_is_the_time_of_each_phase_less_blocked_time() {
     assert!(work.is_blocked(41, 55) && !work.is_blocked(30, 50));
 }
 
+/// Both ranks compute for 10, wait until 15 for a collective that began at -50 or at -30, before the step, and update for 5.
+#[test]
+fn a_collective_that_began_before_the_step_takes_what_it_takes_within_the_step() {
+    let mut records = step(&[Behavior { input: 0, forward: 0, backward: 10, optimizer: 5 }; 2], &[-15, -15]);
+    for (rank, start) in records.ranks.iter_mut().flatten().zip([-50, -30]) {
+        assert_eq!(rank.record.end, MonoNanos(20));
+        rank.buckets.truncate(1);
+        let (start, end) = (MonoNanos(start), MonoNanos(15));
+        rank.buckets[0] = BucketRecord { ready: start, launch: start, start, end, ..rank.buckets[0] };
+    }
+    let replay = replayed(&records, &exact(2)).unwrap();
+    assert_eq!((replay.measured_nanos, replay.simulated_nanos), (20.0, 20.0));
+    assert_eq!(replay.collectives[0].transfer_nanos, 15.0);
+}
+
 proptest! {
     /// Local work by its definition, one nanosecond at a time.
     #[test]

@@ -222,6 +222,32 @@ fn a_collective_among_some_ranks_has_its_own_waits() {
     assert!(step.collectives.iter().all(|collective| collective.wait_nanos.is_none()));
 }
 
+/// A rank that computes until 70 in a step from 0 to 100.
+fn computes_until_70(buckets: Vec<BucketRecord>) -> StepRecords {
+    let spans = vec![span(SpanKind::Forward, 0, 20), span(SpanKind::Backward, 20, 70)];
+    StepRecords { step: Step(5), ranks: vec![rank(100, spans, buckets)], absent: 0 }
+}
+
+#[test]
+fn the_part_of_another_steps_collective_is_communication_and_no_collective_of_the_step() {
+    let comm = timing::parts::comm_of_parts(0);
+    let part = BucketRecord { comm, bytes: 0, ..bucket(9, 60, 90) };
+    let step = analyse(&computes_until_70(vec![bucket(0, 40, 75), part]), &[exact(0, 0)]);
+    let found = step.ranks[0].as_ref().unwrap();
+    assert_eq!((found.comm_nanos, found.hidden_nanos), (50, 30));
+    assert_eq!((found.part(Part::ExposedTransfer), found.part(Part::Other)), (20, 10));
+    assert_eq!(found.tail_nanos, Some(5), "the step does not wait for it");
+    assert_eq!(step.collectives.iter().map(|one| one.seq).collect::<Vec<_>>(), [Seq(0)]);
+}
+
+#[test]
+fn what_a_collective_takes_beyond_the_step_is_neither_hidden_nor_exposed_in_it() {
+    let step = analyse(&computes_until_70(vec![bucket(0, -30, 10), bucket(1, -30, -10)]), &[exact(0, 0)]);
+    let times: Vec<_> = step.collectives.iter().map(|one| (one.duration_nanos, one.hidden_nanos)).collect();
+    assert_eq!(times, [(10, 10), (0, 0)]);
+    assert_eq!(step.ranks[0].as_ref().unwrap().comm_nanos, 10);
+}
+
 fn any_rank() -> impl Strategy<Value = Option<RankStep>> {
     let any_span = (prop::sample::select(SpanKind::ALL.to_vec()), -50_i64..200, -20_i64..100)
         .prop_map(|(kind, begin, len)| span(kind, begin, begin + len));

@@ -42,6 +42,13 @@ impl<'a> Numbers<'a> {
         keys.iter().map(numbered).collect()
     }
 
+    /// Returns the numbers of the parts of other steps' collectives in a step, in order of time. They match nothing.
+    pub(super) fn of_parts(&self, step: Step, parts: &[&Work]) -> Vec<Seq> {
+        let end = (step.0 + 1).saturating_mul(MOST_PER_STEP);
+        let count = |at: usize| end.saturating_sub((parts.len() - at) as u64);
+        parts.iter().enumerate().map(|(at, work)| function(self.trace, work).numbered(count(at))).collect()
+    }
+
     fn key(&self, work: &Work) -> (Comm, Function) {
         let group = work.carried.and_then(|at| self.trace.carried[at as usize].group);
         // Older traces do not say the group. All ranks are in it more often than not.

@@ -5,7 +5,10 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use import::kineto::figures::{Figures, Window, figures, of_work};
-use import::kineto::{Trace, read};
+use import::kineto::{Trace, device_steps, read};
+use import::records::records;
+use timing::intervals::Intervals;
+use wire::event::{Event, SpanKind};
 
 /// Returns the traces of a set by rank. Where traces do not say their ranks, the order of their names does.
 fn set(folder: &Path) -> BTreeMap<u32, Trace> {
@@ -86,4 +89,42 @@ fn figures_of_marked_steps_are_the_exact_ones() {
         same(found.idle_nanos, &row, "idle_in_window_us");
         same_overlap(&found, &row, "overlap_pct");
     }
+}
+
+/// The records of each imported step against the exact figures of its window, over all work that ran in it.
+#[test]
+fn imported_steps_have_the_exact_figures_of_their_windows() {
+    let Some(folder) = super::traces() else { return };
+    let sets = ["hta_nccl_data_rank0of2", "param_dlrm8", "torchrec_a2a_opt2_runB", "torchrec_sleep_pl"];
+    let mut checked = 0;
+    for (rank, trace) in sets.into_iter().flat_map(|name| set(&folder.join(name))) {
+        let found = records(&trace, &device_steps(&trace), rank, 8);
+        let (mut spans, mut collectives) = (Vec::new(), Vec::new());
+        for event in found.events {
+            match event {
+                Event::Span(span) => spans.push((span.kind, (span.begin.0, span.end.0))),
+                Event::Bucket(bucket) => collectives.push((bucket.start.0, bucket.end.0)),
+                Event::Step(step) => {
+                    // The records of a step come before its end.
+                    let window = (step.begin.0, step.end.0);
+                    let of = |kinds: &[SpanKind]| {
+                        let spans = spans.iter().filter(|(kind, _)| kinds.contains(kind));
+                        Intervals::union(spans.map(|&(_, ran)| ran))
+                    };
+                    let compute = of(&[SpanKind::Forward, SpanKind::Backward, SpanKind::Optimizer]);
+                    let communication = Intervals::union(collectives.iter().copied()).clip(window);
+                    let base = trace.base_nanos;
+                    let exact = of_work(trace.work.iter(), Some((window.0 - base, window.1 - base)));
+                    assert_eq!(compute.total(), exact.compute_nanos);
+                    assert_eq!(communication.total(), exact.communication_nanos);
+                    assert_eq!(compute.intersect(&communication).total(), exact.hidden_nanos);
+                    assert_eq!(of(&[SpanKind::Idle]).total(), exact.idle_nanos);
+                    (spans, collectives) = (Vec::new(), Vec::new());
+                    checked += 1;
+                }
+                Event::Started(_) => {}
+            }
+        }
+    }
+    assert!(checked > 30, "{checked} steps");
 }

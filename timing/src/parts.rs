@@ -1,0 +1,20 @@
+//! Parts of collectives that run in another step than the one that launched them.
+//!
+//! The record of a collective belongs to the step that launched it, by which all ranks match it. If it runs in another step too,
+//! as collectives do that are launched ahead, that step has a record of the part that runs in it. A part shows what the rank
+//! did. It is no collective of that step: it joins no other rank's record and waits for no other rank.
+
+use wire::event::BucketRecord;
+use wire::ids::Comm;
+
+/// Returns the communicator of the parts of a rank. It has no other rank. The numbers from the highest one down are kept for these.
+#[must_use]
+pub fn comm_of_parts(rank: u32) -> Comm {
+    Comm(u32::MAX - rank)
+}
+
+/// Returns true if a record of a rank is a part of a collective of another step.
+#[must_use]
+pub fn is_part(rank: u32, record: &BucketRecord) -> bool {
+    record.comm == comm_of_parts(rank)
+}
