@@ -12,13 +12,13 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use timing::intervals::{Interval, Intervals};
-use wire::event::{Function, Source, SpanKind};
+use timing::intervals::Interval;
+use wire::event::{Function, Source};
 use wire::ids::Comm;
 
 use crate::group::Group;
 use crate::remarks::Remarks;
-use crate::timeline::{Timed, TimedStep, Timeline};
+use crate::timeline::{Timed, TimedStep, Timeline, unclear};
 
 /// The largest number of collectives that are kept of one rank. They take at most 120 bytes each.
 pub const MAX_CALLS: usize = 4_000_000;
@@ -101,16 +101,14 @@ pub fn timelines(ranks: &[&Calls], world_size: u32) -> (Vec<Timeline>, Remarks) 
     let timeline = |(calls, collectives): (&&Calls, Vec<Timed>)| Timeline {
         steps: vec![step((begin, end), collectives)],
         groups: calls.groups.clone(),
+        error_nanos: 0,
     };
     (ranks.iter().zip(timed).map(timeline).collect(), remarks)
 }
 
 /// Returns the only step. What the rank computes while a collective runs is not recorded.
 fn step(window: Interval, collectives: Vec<Timed>) -> TimedStep {
-    let measured = collectives.iter().filter(|one| one.source != Source::Derived);
-    let unclear = Intervals::union(measured.map(|one| (one.start, one.end)));
-    let spans = unclear.as_slice().iter().map(|&ran| (SpanKind::Unclear, ran)).collect();
-    TimedStep { number: 0, window, spans, collectives }
+    TimedStep { number: 0, window, spans: unclear(&collectives), collectives }
 }
 
 fn joined(ranks: &[&Calls], world_size: u32) -> BTreeMap<(Comm, Function, u64), Members> {
@@ -219,6 +217,8 @@ fn placed(
 
 #[cfg(test)]
 mod tests {
+    use wire::event::SpanKind;
+
     use super::*;
 
     /// An all-reduce of both ranks: how long it took, and when that was noticed.

@@ -95,6 +95,18 @@ struct Event<'a> {
     args: Args,
 }
 
+impl Event<'_> {
+    /// Releases before 0.20.1 write no head, and with marks of cycles, these may be all for a long time.
+    fn is_of_horovod(&self) -> bool {
+        let is_event = match &*self.ph {
+            "B" => self.name.starts_with("NEGOTIATE_"),
+            "i" => self.name == "CYCLE_START",
+            _ => false,
+        };
+        is_event || self.args.start_time_since_epoch_in_micros.is_some()
+    }
+}
+
 #[derive(Default, Deserialize)]
 struct Args {
     start_time_since_epoch_in_micros: Option<serde::de::IgnoredAny>,
@@ -109,13 +121,8 @@ fn events(head: &[u8]) -> Detected {
     for _ in 0..EVENTS {
         let Ok(Some(Piece::Event(event))) = pieces.piece() else { break };
         let Ok(event) = serde_json::from_slice::<Event<'_>>(event) else { continue };
-        if event.args.start_time_since_epoch_in_micros.is_some()
-            || (event.ph == "B" && event.name.starts_with("NEGOTIATE_"))
-        {
-            return Detected::Unsupported(
-                "it is a timeline of Horovod, which is not read: it says what rank 0 did, and of other ranks only when they first asked for \
-                 a tensor",
-            );
+        if event.is_of_horovod() {
+            return Detected::Format(Format::Horovod);
         }
         let args = &event.args;
         if args.step.is_some() && (args.mb_id.is_some() || args.model_chunk.is_some()) {
@@ -174,6 +181,12 @@ mod tests {
             (br#"{"schemaVersion": 1, "distributedInfo": {"pg_config": [], "version": 2, "entries": []}, "x"#, Format::Kineto),
             (br#"{"traceEvents": [{"name": "\"entries\":"}], "entries": 1}"#, Format::Kineto),
             (br#"[{"ph": "X", "cat": "kernel", "name": "gemm", "ts": 1}]"#, Format::Kineto),
+            (
+                br#"[{"name": "process_name", "ph": "M", "pid": 0, "args": {"start_time_since_epoch_in_micros":5}},"#,
+                Format::Horovod,
+            ),
+            (br#"[{"ph": "i", "name": "CYCLE_START", "ts": 1, "s": "g"}]"#, Format::Horovod),
+            (br#"[{}, {"ph": "B", "name": "NEGOTIATE_ALLGATHER", "ts": 1, "pid": 1}, "#, Format::Horovod),
             (b"", Format::Kineto),
         ] {
             assert_eq!(detect(head), Detected::Format(format), "{}", head.escape_ascii());
@@ -184,7 +197,6 @@ mod tests {
     fn formats_that_are_not_read_are_named() {
         for (head, named) in [
             (&br#"{"schema": "1.1.1-chakra.0.0.4", "pid": 3, "nodes": ["#[..], "execution trace"),
-            (br#"[{"name": "process_name", "ph": "M", "pid": 0, "args": {"start_time_since_epoch_in_micros": 5}},"#, "Horovod"),
             (br#"[{"name":"gc","cat":"gc","ph":"X","args":{"step":16,"model_chunk":0,"mb_id":0,"seq_id":0}},"#, "trace-NAME.parquet"),
         ] {
             let found = detect(head);

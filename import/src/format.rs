@@ -13,6 +13,8 @@ pub enum Format {
     Inspector,
     /// Operations of ranks as ByteDance's StragglerAnalysis publishes them.
     Stragglers,
+    /// A timeline of Horovod.
+    Horovod,
 }
 
 impl fmt::Display for Format {
@@ -22,6 +24,7 @@ impl fmt::Display for Format {
             Self::FlightRecorder => "a dump of PyTorch's flight recorder",
             Self::Inspector => "a log of NCCL Inspector",
             Self::Stragglers => "a table of StragglerAnalysis",
+            Self::Horovod => "a timeline of Horovod",
         })
     }
 }

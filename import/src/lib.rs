@@ -1,8 +1,8 @@
 //! Reads what other tools recorded of a job, and turns it into Paceline's records.
 //!
 //! What a file holds decides its format ([`read`]). Each format has a folder: traces of PyTorch's profiler ([`kineto`]),
-//! dumps of its flight recorder ([`flight_recorder`]), logs of NCCL Inspector ([`inspector`]) and the tables of StragglerAnalysis
-//! ([`stragglers`]). A trace may be larger than memory, and is read as a stream ([`pieces`]).
+//! dumps of its flight recorder ([`flight_recorder`]), logs of NCCL Inspector ([`inspector`]), the tables of StragglerAnalysis
+//! ([`stragglers`]) and timelines of Horovod ([`horovod`]). A trace may be larger than memory, and is read as a stream ([`pieces`]).
 //!
 //! A trace of a device becomes records as [`records`] says. Every other format becomes a [`timeline`]: at once where it
 //! has times, and through [`calls`] where the files of all ranks together say when collectives ran. The ranks of several
@@ -17,9 +17,11 @@ mod detect;
 pub mod flight_recorder;
 mod format;
 mod group;
+pub mod horovod;
 pub mod inspector;
 pub mod job;
 pub mod kineto;
+mod listed;
 mod number;
 mod pickle;
 pub mod pieces;
@@ -59,6 +61,7 @@ pub fn read(file: &str, bytes: impl Read) -> Result<Source, Unreadable> {
         Format::FlightRecorder => vec![flight_recorder::read(plain)?.into()],
         Format::Inspector => vec![inspector::read(plain)?],
         Format::Stragglers => stragglers::read(plain)?,
+        Format::Horovod => horovod::read(plain)?,
     };
     Ok(Source { file: file.to_owned(), format, ranks })
 }

@@ -67,6 +67,14 @@ impl OfRank {
         }
     }
 
+    /// Returns by how much times of this rank may be off against those of another rank of its file, in nanoseconds.
+    pub(crate) fn error_nanos(&self) -> u64 {
+        match &self.content {
+            Content::Timeline(timeline) => timeline.error_nanos,
+            Content::Trace(_) | Content::Dump(_) | Content::Calls(_) => 0,
+        }
+    }
+
     /// Returns a number that is the same whenever the same file is imported.
     pub(crate) fn identity(&self, file: &str) -> u64 {
         let mut hasher = FnvHasher::default();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use timing::intervals::Interval;
+use timing::intervals::{Interval, Intervals};
 use wire::clock::MonoNanos;
 use wire::event::{BucketRecord, Event, Function, Source, Span, SpanKind, StepRecord};
 use wire::ids::{Bucket, Comm, Step};
@@ -53,6 +53,9 @@ pub struct Timeline {
     pub steps: Vec<TimedStep>,
     /// The groups of collectives.
     pub groups: Vec<Group>,
+    /// By how much a time of this rank may be off against another rank's of the same file, in nanoseconds; 0 if their clock is
+    /// read when things happen.
+    pub error_nanos: u64,
 }
 
 impl Timeline {
@@ -77,6 +80,13 @@ impl Timeline {
         }
         found
     }
+}
+
+/// Returns spans that say of the time in which collectives ran that nothing shows what the rank computed meanwhile.
+pub(crate) fn unclear<'a>(collectives: impl IntoIterator<Item = &'a Timed>) -> Vec<(SpanKind, Interval)> {
+    let measured = collectives.into_iter().filter(|one| one.source != Source::Derived);
+    let ran = Intervals::union(measured.map(|one| (one.start, one.end)));
+    ran.as_slice().iter().map(|&ran| (SpanKind::Unclear, ran)).collect()
 }
 
 impl TimedStep {

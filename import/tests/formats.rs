@@ -169,6 +169,80 @@ fn a_table_of_stragglers_gives_all_ranks_of_the_job() {
     assert_eq!(late.ready, late.start, "the end of backward");
 }
 
+fn horovod(name: &str) -> Job {
+    let source = read("timeline.json", &file(&format!("corpus/{name}"))[..]).unwrap();
+    assert_eq!(source.format, Format::Horovod);
+    join(vec![source]).unwrap()
+}
+
+/// Returns true if a rank of the job has a remark with this text.
+fn remarks_on(job: &Job, rank: usize, text: &str) -> bool {
+    job.ranks[rank].remarks.iter().any(|remark| remark.contains(text))
+}
+
+#[test]
+fn a_timeline_of_horovod_says_which_rank_was_late() {
+    let job = horovod("horovod.json");
+    assert_eq!((job.world_size, job.ranks.len()), (3, 3));
+    assert_eq!(job.ranks[2].steps, [0, 1, 2]);
+    let (on_time, late) = (buckets(&job, 1), buckets(&job, 2));
+    assert_eq!((on_time.len(), late.len()), (6, 6), "those of steps, and fused tensors as one");
+    let of_step: Vec<BucketRecord> = late.iter().filter(|one| one.step.0 == 1).copied().collect();
+    let functions: Vec<Function> = of_step.iter().map(|one| Function::from_seq(one.seq)).collect();
+    assert_eq!(functions, [Function::AllReduce, Function::AllGather]);
+    assert_eq!((of_step[0].bytes, of_step[1].bytes), (4 * (16 * 8 + 8), 4 * 30 * 4 / 3));
+    for (early, late) in on_time.iter().zip(&late) {
+        assert_eq!((early.comm, early.seq, early.end), (late.comm, late.seq, late.end));
+        // The second tensor of the fused ones is ready a millisecond after the first one.
+        let by = if Function::from_seq(late.seq) == Function::AllReduce { 3_000_000 } else { 4_000_000 };
+        assert_eq!((late.start - early.start, late.ready), (by, late.start));
+        assert_eq!(late.source, Measured::HostClock);
+    }
+    let begins: Vec<i64> = buckets(&job, 0).iter().map(|one| one.start.0).collect();
+    assert_eq!(begins, on_time.iter().map(|one| one.start.0).collect::<Vec<_>>(), "noticed in one cycle");
+    assert_eq!(begins[0], 1_703_022_288_183_792_000 + 11_000_000);
+    for remark in [
+        "3 collectives of process sets",
+        "1 collective before the first step",
+        "1 collective after the last whole step",
+        "of about 1.1 ms",
+    ] {
+        assert!(remarks_on(&job, 0, remark), "{remark}: {:#?}", job.ranks[0].remarks);
+    }
+}
+
+#[test]
+fn a_timeline_of_a_killed_job_says_which_rank_it_waited_for() {
+    let job = horovod("horovod-killed.json");
+    assert_eq!((job.world_size, job.ranks[0].collectives), (4, 6));
+    assert_eq!(job.ranks[0].steps, [2, 3], "two whole steps, beyond the warm-up");
+    let waited = "2 tensors waited for ranks: for tower/grad_1, the first of them, ranks 0, 2-3 were ready, and rank 1 not";
+    assert!(remarks_on(&job, 3, waited), "{:#?}", job.ranks[3].remarks);
+    let last = buckets(&job, 1).last().copied().unwrap();
+    let first = buckets(&job, 0).last().copied().unwrap();
+    // Cycles begin 5 ms apart, and the last rank is two cycles later than the first one.
+    assert!((last.start - first.start - 10_000_000).abs() < 10_000);
+    let probe = job.batches.iter().find(|batch| batch.rank.0 == 1).unwrap().probes[1];
+    let doubt = probe.received - probe.sent;
+    assert!(
+        (4_990_000..5_020_000).contains(&doubt),
+        "{doubt} ns: a time may be off by half a cycle either way"
+    );
+}
+
+#[test]
+fn a_timeline_of_cached_responses_is_one_of_rank_0() {
+    let job = horovod("horovod-cached.json");
+    assert_eq!((job.world_size, job.ranks.len(), job.missing()), (2, 1, 1));
+    assert!(remarks_on(&job, 0, "for 6 of 8 collectives"), "{:#?}", job.ranks[0].remarks);
+    assert!(remarks_on(&job, 0, "HOROVOD_CACHE_CAPACITY=0"));
+    assert!(remarks_on(&job, 0, "it took 1.5 ms in the median"));
+    let found = buckets(&job, 0);
+    assert_eq!((found.len(), found[0].bytes), (8, 1_024));
+    assert_eq!(found[0].end - found[0].start, 408_000, "what rank 0 ran");
+    assert_eq!(found[0].ready, found[0].start);
+}
+
 #[test]
 fn formats_are_not_mixed() {
     let log = read("a.log", &file("corpus/inspector.jsonl")[..]).unwrap();

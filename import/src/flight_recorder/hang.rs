@@ -7,11 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::dump::{Dump, Entry, State, is_world};
 use crate::group::Group;
+use crate::listed::ranks;
 
 /// The largest number of groups that have a sentence of each kind.
 const GROUPS: usize = 8;
-/// The largest number of runs of ranks that a sentence lists.
-const LISTED: usize = 16;
 
 /// A group over its ranks.
 struct Joined<'a> {
@@ -225,22 +224,4 @@ fn call(entry: &Entry) -> String {
     };
     let plural = if elements == 1 { "" } else { "s" };
     format!("{} of {elements}{types} element{plural}", entry.name)
-}
-
-/// Returns ranks as a phrase: `ranks 0-2, 5`.
-fn ranks(of: &[u32]) -> String {
-    let mut runs: Vec<(u32, u32)> = Vec::new();
-    for &rank in of {
-        match runs.last_mut() {
-            Some((_, last)) if *last + 1 == rank => *last = rank,
-            _ => runs.push((rank, rank)),
-        }
-    }
-    let written: Vec<String> = runs
-        .iter()
-        .take(LISTED)
-        .map(|&(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") })
-        .collect();
-    let more = if runs.len() > LISTED { format!(" and others, {} in all", of.len()) } else { String::new() };
-    format!("{} {}{more}", if of.len() == 1 { "rank" } else { "ranks" }, written.join(", "))
 }

@@ -16,8 +16,15 @@ const RECORDS: usize = 16_384;
 pub(super) fn batches(run: &RunId, name: &str, world_size: u32, found: &[Found]) -> Vec<Batch> {
     let mut rounds: Vec<Vec<Batch>> = Vec::new();
     let is_of_first = |one: &Found| found.first().is_some_and(|first| first.file == one.file);
-    let clocks =
-        clocks::align(&found.iter().map(|found| (&found.records, is_of_first(found))).collect::<Vec<_>>());
+    let recorded: Vec<clocks::Recorded<'_>> = found
+        .iter()
+        .map(|found| clocks::Recorded {
+            records: &found.records,
+            is_of_first: is_of_first(found),
+            error_nanos: found.of.error_nanos(),
+        })
+        .collect();
+    let clocks = clocks::align(&recorded);
     for (Found { rank, file, of, records }, clock) in found.iter().zip(clocks) {
         let batch = Batch {
             run: run.clone(),

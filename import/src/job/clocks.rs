@@ -20,27 +20,40 @@ pub(super) struct Clock {
     pub(super) bound: u64,
 }
 
-/// Aligns the clocks of the ranks. Each comes with whether it is of the same file as the first one, which has one clock.
-pub(super) fn align(ranks: &[(&RankRecords, bool)]) -> Vec<Clock> {
+/// The records of a rank, and what is known of their clock before collectives say more.
+#[derive(Clone, Copy)]
+pub(super) struct Recorded<'a> {
+    pub(super) records: &'a RankRecords,
+    /// Whether they are of the file of the first rank, which has one clock.
+    pub(super) is_of_first: bool,
+    /// By how much times may be off against another rank's of that clock, in nanoseconds.
+    pub(super) error_nanos: u64,
+}
+
+/// Aligns the clocks of the ranks.
+pub(super) fn align(ranks: &[Recorded<'_>]) -> Vec<Clock> {
     let fit = |at: usize| ClockFit {
         clock: at as u32,
         reference: MonoNanos(0),
         offset_nanos: 0,
         drift_ppb: 0.0,
-        bound_nanos: if ranks[at].1 { 0 } else { CLOCK_ERROR_NANOS },
+        bound_nanos: if ranks[at].is_of_first { 0 } else { CLOCK_ERROR_NANOS },
         device_nanos: 0,
     };
     let mut fits: Vec<Option<ClockFit>> = (0..ranks.len()).map(|at| Some(fit(at))).collect();
     let mut joined: BTreeMap<_, AlignedCollective> = BTreeMap::new();
-    for (at, (records, _)) in ranks.iter().enumerate() {
-        for bucket in records.events.iter().filter_map(proof) {
+    for (at, rank) in ranks.iter().enumerate() {
+        for bucket in rank.records.events.iter().filter_map(proof) {
             let times = (at, ServerNanos(bucket.start.0), ServerNanos(bucket.end.0));
             joined.entry((bucket.comm, bucket.seq)).or_default().push(times);
         }
     }
     tighten(&mut fits, &joined.into_values().collect::<Vec<_>>());
-    let clock = |fit: &ClockFit| Clock { offset: fit.offset_nanos, bound: fit.bound_nanos };
-    fits.iter().flatten().map(clock).collect()
+    let clock = |(fit, rank): (&ClockFit, &Recorded<'_>)| Clock {
+        offset: fit.offset_nanos,
+        bound: fit.bound_nanos.saturating_add(rank.error_nanos),
+    };
+    fits.iter().flatten().zip(ranks).map(clock).collect()
 }
 
 /// Returns the record of a collective whose ranks wait for each other.
@@ -92,12 +105,15 @@ mod tests {
         // The second clock is 5 s ahead. Each all-reduce ends on both ranks 2 us after its last start.
         let first = rank(&[(0, 9_000), (20_000, 22_000)]);
         let second = rank(&[(5_000_007_000, 5_000_009_000), (5_000_013_000, 5_000_022_000)]);
-        let clocks = align(&[(&first, true), (&second, false)]);
+        let of = |records, is_of_first| Recorded { records, is_of_first, error_nanos: 0 };
+        let clocks = align(&[of(&first, true), of(&second, false)]);
         assert_eq!(clocks[0], Clock { offset: 0, bound: 0 });
         let error = (clocks[1].offset + 5_000_000_000).unsigned_abs();
         assert!(clocks[1].bound <= 2_000 && error <= clocks[1].bound, "{clocks:?}");
-        let of_one_file = align(&[(&first, true), (&first, true)]);
+        let of_one_file = align(&[of(&first, true), of(&first, true)]);
         assert_eq!(of_one_file[1], Clock { offset: 0, bound: 0 });
+        let noticed = Recorded { error_nanos: 500, ..of(&first, true) };
+        assert_eq!(align(&[noticed, noticed])[1], Clock { offset: 0, bound: 500 });
     }
 
     #[test]
