@@ -75,10 +75,13 @@ pub(crate) fn detect(head: &[u8]) -> Detected {
     if has(&["entries"]) || has(&["pg_config", "version"]) || has(&["pg_config", "pg_status"]) {
         return Detected::Format(Format::FlightRecorder);
     }
-    if has(&["nodes"]) && has(&["schema"]) {
+    if has(&["nodes", "schema"]) || crate::execution::is_protobuf(head) {
+        return Detected::Format(Format::Execution);
+    }
+    if has(&["workload_graph"]) {
         return Detected::Unsupported(
-            "it is an execution trace of PyTorch or Chakra, which says what depends on what and not what ran on the device when: \
-             import the profiler's trace of the same steps, which its recorder writes beside it",
+            "it is a graph for simulators, as Chakra makes of execution traces, which has durations and no start times: import the \
+             profiler's trace of the same steps, or what chakra_trace_link makes of it",
         );
     }
     events(head)
@@ -181,6 +184,8 @@ mod tests {
             (br#"{"schemaVersion": 1, "distributedInfo": {"pg_config": [], "version": 2, "entries": []}, "x"#, Format::Kineto),
             (br#"{"traceEvents": [{"name": "\"entries\":"}], "entries": 1}"#, Format::Kineto),
             (br#"[{"ph": "X", "cat": "kernel", "name": "gemm", "ts": 1}]"#, Format::Kineto),
+            (br#"{"schema": "1.1.1-chakra.0.0.4", "pid": 3, "nodes": ["#, Format::Execution),
+            (b"\x07\n\x050.0.4\x06\x08\x01\x12\x02mm", Format::Execution),
             (
                 br#"[{"name": "process_name", "ph": "M", "pid": 0, "args": {"start_time_since_epoch_in_micros":5}},"#,
                 Format::Horovod,
@@ -196,7 +201,7 @@ mod tests {
     #[test]
     fn formats_that_are_not_read_are_named() {
         for (head, named) in [
-            (&br#"{"schema": "1.1.1-chakra.0.0.4", "pid": 3, "nodes": ["#[..], "execution trace"),
+            (&br#"{"workload_graph": [{"Id": 216, "Name": "aten::flatten""#[..], "graph for simulators"),
             (br#"[{"name":"gc","cat":"gc","ph":"X","args":{"step":16,"model_chunk":0,"mb_id":0,"seq_id":0}},"#, "trace-NAME.parquet"),
         ] {
             let found = detect(head);

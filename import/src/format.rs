@@ -15,6 +15,8 @@ pub enum Format {
     Stragglers,
     /// A timeline of Horovod.
     Horovod,
+    /// An execution trace of PyTorch or Chakra.
+    Execution,
 }
 
 impl fmt::Display for Format {
@@ -25,6 +27,7 @@ impl fmt::Display for Format {
             Self::Inspector => "a log of NCCL Inspector",
             Self::Stragglers => "a table of StragglerAnalysis",
             Self::Horovod => "a timeline of Horovod",
+            Self::Execution => "an execution trace of PyTorch or Chakra",
         })
     }
 }

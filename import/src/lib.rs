@@ -2,7 +2,7 @@
 //!
 //! What a file holds decides its format ([`read`]). Each format has a folder: traces of PyTorch's profiler ([`kineto`]),
 //! dumps of its flight recorder ([`flight_recorder`]), logs of NCCL Inspector ([`inspector`]), the tables of StragglerAnalysis
-//! ([`stragglers`]) and timelines of Horovod ([`horovod`]). A trace may be larger than memory, and is read as a stream ([`pieces`]).
+//! ([`stragglers`]), timelines of Horovod ([`horovod`]) and execution traces ([`execution`]). A trace may be larger than memory, and is read as a stream ([`pieces`]).
 //!
 //! A trace of a device becomes records as [`records`] says. Every other format becomes a [`timeline`]: at once where it
 //! has times, and through [`calls`] where the files of all ranks together say when collectives ran. The ranks of several
@@ -14,6 +14,7 @@
 
 pub mod calls;
 mod detect;
+pub mod execution;
 pub mod flight_recorder;
 mod format;
 mod group;
@@ -62,6 +63,10 @@ pub fn read(file: &str, bytes: impl Read) -> Result<Source, Unreadable> {
         Format::Inspector => vec![inspector::read(plain)?],
         Format::Stragglers => stragglers::read(plain)?,
         Format::Horovod => horovod::read(plain)?,
+        Format::Execution => {
+            let is_protobuf = execution::is_protobuf(plain.head());
+            vec![execution::read(plain, is_protobuf)?]
+        }
     };
     Ok(Source { file: file.to_owned(), format, ranks })
 }

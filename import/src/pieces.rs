@@ -83,6 +83,8 @@ struct Field {
 /// The pieces of a text.
 pub struct Pieces<R> {
     read: R,
+    /// The key of the list whose elements are events.
+    list: &'static str,
     buffer: Vec<u8>,
     /// The part of the buffer that is not consumed.
     from: usize,
@@ -106,11 +108,18 @@ pub fn plain<'a>(file: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
 }
 
 impl<R: Read> Pieces<R> {
-    /// Splits the plain text that `read` returns.
+    /// Splits the plain text of a trace that `read` returns.
     #[must_use]
     pub fn new(read: R) -> Self {
+        Self::of_list(read, "traceEvents")
+    }
+
+    /// Splits a plain text whose events are in the list with this key.
+    #[must_use]
+    pub fn of_list(read: R, list: &'static str) -> Self {
         Self {
             read,
+            list,
             buffer: vec![0; 2 * BLOCK],
             from: 0,
             to: 0,
@@ -199,7 +208,7 @@ impl<R: Read> Pieces<R> {
             at += 1;
         }
         let key = self.from + 1..self.from + key_length - 1;
-        if self.buffer[at] == b'[' && self.buffer[key.clone()] == *b"traceEvents" {
+        if self.buffer[at] == b'[' && self.buffer[key.clone()] == *self.list.as_bytes() {
             self.from = at;
             self.enter(Place::Events { in_object: true });
             return Ok(Some(Field { key, value: None }));

@@ -243,6 +243,60 @@ fn a_timeline_of_cached_responses_is_one_of_rank_0() {
     assert_eq!(found[0].ready, found[0].start);
 }
 
+fn spans(job: &Job, rank: u32, kind: SpanKind) -> Vec<i64> {
+    let of_rank = job.batches.iter().filter(|batch| batch.rank.0 == rank);
+    let events = of_rank.flat_map(|batch| &batch.events);
+    let of_kind = |event: &Event| match event {
+        Event::Span(span) if span.kind == kind => Some(span.end - span.begin),
+        _ => None,
+    };
+    events.filter_map(of_kind).collect()
+}
+
+#[test]
+fn an_execution_trace_with_the_profilers_times_is_a_trace() {
+    let source = read("et_plus.1.json", &file("corpus/execution-linked.json")[..]).unwrap();
+    assert_eq!(source.format, Format::Execution);
+    let job = join(vec![source]).unwrap();
+    assert_eq!(
+        (job.ranks[0].rank, job.world_size),
+        (1, 2),
+        "the name of the file, and the groups that it lists"
+    );
+    let [reduced] = buckets(&job, 1)[..] else { panic!("one collective") };
+    assert_eq!((Function::from_seq(reduced.seq), reduced.bytes), (Function::AllReduce, 4 * 53_120));
+    assert_eq!((reduced.comm.0, reduced.source), (0, Measured::ActivityRecord));
+    assert_eq!((reduced.start.0, reduced.end.0), (1_410_000, 1_610_000));
+    assert_eq!(reduced.ready.0, 1_400_000, "the end of the kernel before it");
+    assert_eq!(spans(&job, 1, SpanKind::Forward), [100_000]);
+    assert_eq!(spans(&job, 1, SpanKind::Backward), [80_000]);
+    assert_eq!(spans(&job, 1, SpanKind::Optimizer), [30_000]);
+    assert_eq!(spans(&job, 1, SpanKind::H2d), [4_500]);
+}
+
+#[test]
+fn a_trace_of_chakra_has_what_ran_on_the_device() {
+    let text = file("corpus/execution.0.et");
+    let of = |rank: u32| read(&format!("resnet.{rank}.et"), &text[..]).unwrap();
+    let job = join(vec![of(1), of(0)]).unwrap();
+    assert_eq!((job.world_size, job.ranks[1].kernels), (2, 3));
+    let found = buckets(&job, 1);
+    let functions: Vec<Function> = found.iter().map(|one| Function::from_seq(one.seq)).collect();
+    assert_eq!(functions, [Function::AllReduce, Function::SendReceive]);
+    assert_eq!((found[0].bytes, found[0].end - found[0].start), (212_480, 300_000));
+    assert_ne!(found[0].comm, found[1].comm);
+    assert_eq!(spans(&job, 1, SpanKind::Forward), [400_000], "and nothing that the host did");
+}
+
+#[test]
+fn execution_traces_without_times_say_what_to_import() {
+    let linked = String::from_utf8(file("corpus/execution-linked.json")).unwrap();
+    let error = |text: String| read("x", text.as_bytes()).unwrap_err().to_string();
+    for without in [linked.replace("\"ts\"", "\"t\""), linked.replace("\"cat\"", "\"c\"")] {
+        assert!(error(without).contains("chakra_trace_link"));
+    }
+}
+
 #[test]
 fn formats_are_not_mixed() {
     let log = read("a.log", &file("corpus/inspector.jsonl")[..]).unwrap();

@@ -20,8 +20,9 @@ use crate::pieces::{End, Piece, Pieces};
 use crate::remarks::Remarks;
 use crate::unreadable::Unreadable;
 
-/// The largest number of entries of ranks that are ready. One takes at most 300 bytes until it is sent.
-const MAX_NOTICED: usize = 3_000_000;
+/// The largest number of entries of ranks that are ready. One takes at most 420 bytes until it is sent, all forms that it
+/// takes added.
+const MAX_NOTICED: usize = 2_000_000;
 /// The largest number of operations on tensors. One takes at most 150 bytes.
 const MAX_OPERATIONS: usize = 2_000_000;
 /// The largest number of tensors whose names are kept.
@@ -133,7 +134,8 @@ pub(super) fn read(plain: impl Read) -> Result<Recorded, Unreadable> {
             reading.recorded.remarks.add(format!(
                 "the timeline is longer than is read of one ({MAX_NOTICED} entries of ranks, {MAX_OPERATIONS} operations): the rest of it is left out"
             ));
-            return Ok(reading.finished());
+            // What waits for ranks here may go on in the rest.
+            return Ok(Recorded { open: Vec::new(), ..reading.finished() });
         }
     }
     // Horovod closes the list after each event since 0.20.1, and never before.

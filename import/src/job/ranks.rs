@@ -67,12 +67,13 @@ fn distinct(ranks: Option<Vec<u32>>) -> Option<Vec<u32>> {
     (sorted.len() == ranks.len()).then_some(ranks)
 }
 
-/// Returns the rank in the name of a file: `rank-3`, `worker3`, `.w3.` The flight recorder writes it last, whatever is before.
+/// Returns the rank in the name of a file: `rank-3`, `worker3`, `.w3.` The flight recorder and Chakra write it last, whatever is before.
 fn rank_in_name(file: &str, format: Format) -> Option<u32> {
     let file = file.to_ascii_lowercase();
     let last = || {
-        let stem =
-            [".gz", ".json", ".pkl", ".pickle"].iter().fold(&*file, |stem, end| stem.trim_end_matches(end));
+        let stem = [".gz", ".json", ".pkl", ".pickle", ".et"]
+            .iter()
+            .fold(&*file, |stem, end| stem.trim_end_matches(end));
         let digits = stem.bytes().rev().take_while(u8::is_ascii_digit).count();
         stem[stem.len() - digits..].parse().ok()
     };
@@ -83,7 +84,8 @@ fn rank_in_name(file: &str, format: Format) -> Option<u32> {
             digits[..length].parse().ok()
         })
     });
-    marked.or_else(|| if format == Format::FlightRecorder { last() } else { None })
+    let is_last = matches!(format, Format::FlightRecorder | Format::Execution);
+    marked.or_else(|| if is_last { last() } else { None })
 }
 
 /// Returns a key by which names sort as people expect: `rank2` before `rank10`.
@@ -129,6 +131,7 @@ mod tests {
         assert_eq!(rank_in_name("nccl_trace_12", Format::FlightRecorder), Some(12));
         assert_eq!(rank_in_name("trace-7.json.gz", Format::FlightRecorder), Some(7));
         assert_eq!(rank_in_name("trace-7.json.gz", Format::Kineto), None);
+        assert_eq!(rank_in_name("resnet50.8npus.3.et", Format::Execution), Some(3));
         let (ordered, world, remarks) = ranks(vec![source("x10", None, None), source("x9", None, None)]);
         assert_eq!((ordered, world, remarks), (vec![(0, "x9".into()), (1, "x10".into())], 2, 2));
     }

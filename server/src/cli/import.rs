@@ -21,7 +21,7 @@ use crate::run_id::new_run_id;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Reads traces by PyTorch's profiler (Kineto), dumps of PyTorch's flight recorder (pickle or JSON), logs of NCCL \
-    Inspector, tables of StragglerAnalysis (Parquet), and timelines of Horovod: plain or compressed, one file per rank or one for the job, in any order. \
+    Inspector, tables of StragglerAnalysis (Parquet), timelines of Horovod, and execution traces with times: plain or compressed, one file per rank or one for the job, in any order. \
     What a file holds decides its format. A file that ends early gives what it holds. What is not in the files is missing from the \
     report, with the reason.\n\n\
     The files of one import are of one format, and of the same steps of one job. A rank without a file is counted and never \
