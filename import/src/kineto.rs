@@ -19,6 +19,7 @@ mod work;
 
 pub use crate::group::Group;
 pub use marked::Marked;
+pub(crate) use names::Names;
 pub use self_times::HostSum;
 pub use steps::{DeviceStep, device_steps};
 pub use summary::summary;

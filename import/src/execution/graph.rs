@@ -7,7 +7,7 @@ use wire::event::{Function, SpanKind};
 use super::NO_TIMES;
 use crate::format::Format;
 use crate::group::Group;
-use crate::kineto::{Carried, Kind, Launch, Marked, Trace, Work};
+use crate::kineto::{Carried, Kind, Launch, Marked, Names, Trace, Work};
 use crate::remarks::Remarks;
 use crate::unreadable::Unreadable;
 
@@ -60,6 +60,7 @@ pub(super) struct Graph {
     trace: Trace,
     hosts: HashMap<u64, Host>,
     groups: HashMap<Group, u32>,
+    names: Names,
     /// The node that launched each work of the device, by the number of the work.
     parents: Vec<(u64, u64)>,
 }
@@ -73,7 +74,10 @@ impl Graph {
         self.trace.events += 1;
         let times = node.begin.and_then(|begin| Some((begin, begin.checked_add(node.took.max(0))?)));
         match (node.on_device, times) {
-            (Some(on_device), Some(times)) => self.work(node.id, node.parent, times, on_device),
+            (Some(on_device), Some(times)) => {
+                let name = self.names.number(node.name);
+                self.work((node.id, node.parent), name, times, on_device);
+            }
             (Some(_), None) => {
                 self.trace.remarks.add("a node of the device has no start time, and is left out");
             }
@@ -111,7 +115,13 @@ impl Graph {
         self.trace.world_size = self.trace.world_size.max(Some(ranks));
     }
 
-    fn work(&mut self, id: u64, parent: Option<u64>, (begin, end): (i64, i64), on_device: OnDevice) {
+    fn work(
+        &mut self,
+        (id, parent): (u64, Option<u64>),
+        name: u32,
+        (begin, end): (i64, i64),
+        on_device: OnDevice,
+    ) {
         let OnDevice { kind, stream, bytes, group, function } = on_device;
         let group = group.filter(|_| kind.is_collective()).map(|group| self.group(group));
         let carried = kind.is_collective().then(|| {
@@ -121,7 +131,7 @@ impl Graph {
         // 0 says that there is no launch.
         let correlation = id.saturating_add(1);
         self.parents.extend(parent.map(|parent| (correlation, parent)));
-        self.trace.work.push(Work { kind, begin, end, stream, correlation, carried });
+        self.trace.work.push(Work { kind, begin, end, stream, correlation, name, carried });
     }
 
     /// Takes note of a node whose name says something about the work of others.
@@ -159,6 +169,7 @@ impl Graph {
             Some(Launch { at, correlation, phase: Some(self.phase_of(parent)) })
         };
         self.trace.launches = self.parents.iter().filter_map(launch).collect();
+        self.trace.names = self.names.into_texts();
         self.trace.work.sort_by_key(|work| (work.begin, work.end));
         self.trace.steps.sort_by_key(|step| (step.begin, step.end));
         self.trace.steps.dedup_by_key(|step| step.number);

@@ -13,7 +13,7 @@ const OTHER: u32 = 0;
 
 /// Names by number.
 #[derive(Debug)]
-pub(super) struct Names(HashMap<Box<str>, u32>);
+pub(crate) struct Names(HashMap<Box<str>, u32>);
 
 impl Default for Names {
     fn default() -> Self {
@@ -23,7 +23,7 @@ impl Default for Names {
 
 impl Names {
     /// Returns the number of a name, which is cut at [`MAX_TRACE_NAME_BYTES`].
-    pub(super) fn number(&mut self, name: &str) -> u32 {
+    pub(crate) fn number(&mut self, name: &str) -> u32 {
         let name = &name[..name.floor_char_boundary(MAX_TRACE_NAME_BYTES)];
         if let Some(&number) = self.0.get(name) {
             return number;
@@ -37,7 +37,7 @@ impl Names {
     }
 
     /// Returns the names, by number.
-    pub(super) fn into_texts(self) -> Vec<Box<str>> {
+    pub(crate) fn into_texts(self) -> Vec<Box<str>> {
         let mut numbered: Vec<(Box<str>, u32)> = self.0.into_iter().collect();
         numbered.sort_unstable_by_key(|(_, number)| *number);
         numbered.into_iter().map(|(name, _)| name).collect()
