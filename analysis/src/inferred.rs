@@ -24,6 +24,16 @@ pub(crate) fn explain(finding: &mut Finding) {
     finding.reason = Some(Reason::OnlyCollectives);
 }
 
+/// Corrects a finding on a job of which only collectives are recorded: all other time is `other`, whether the rank computed in it
+/// or its host was late.
+pub(crate) fn explain_unrecorded(finding: &mut Finding) {
+    let verdict = &mut finding.verdict;
+    if matches!(verdict.cause, Cause::Compute | Cause::Host) {
+        (verdict.cause, verdict.confidence) = (Cause::Unknown, Confidence::Medium);
+        finding.reason = Some(Reason::OnlyCollectives);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -43,6 +53,19 @@ mod tests {
         let text =
             "Rank 1 is late because of its compute or its host (it is not recorded which), which costs";
         assert!(found.sentence.starts_with(text), "{}", found.sentence);
+    }
+
+    #[test]
+    fn time_that_is_not_recorded_is_not_the_hosts() {
+        let mut finding = against_rank_1(Cause::Host);
+        explain_unrecorded(&mut finding);
+        let found = wording::verdict(finding);
+        assert_eq!((found.cause, found.confidence), (Cause::Unknown, Confidence::Medium));
+        assert!(
+            found.sentence.contains("its compute or its host (it is not recorded which)"),
+            "{}",
+            found.sentence
+        );
     }
 
     #[test]

@@ -104,6 +104,10 @@ const NO_PHASES: &str = "only collectives are recorded, so compute is inferred: 
 const NO_PHASES_IN_TRACES: &str = "the traces have no operators, so nothing shows which kernels are of the forward pass or of the \
     optimizer: all compute is called backward";
 
+/// What files lack that hold only collectives.
+const ONLY_COLLECTIVES: &str = "the files hold only collectives: what ranks do while none runs is not recorded, and is called other, whatever \
+    it was";
+
 /// What of the step ledger rests on an assumption where the overlap is not known.
 const ASSUMED_SPLIT: &str =
     "the step ledger's split into compute and exposed time, and all that rests on it, is assumed";
@@ -209,7 +213,7 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
     let comm_model = comm_model::fit(&model_points(&buckets));
     let (Findings { verdicts, notes }, verdicts_missing) = match reasons.only_enqueued {
         true => (Findings::default(), Some(Missing::OnlyEnqueued)),
-        false => findings(facts, &observed, &buckets, infers_compute(facts, &ledger)),
+        false => findings(facts, &observed, &buckets, &ledger),
     };
     let gaps = gaps(facts, &ledger, &reasons, left_out, observed.len());
     let written = |findings: Vec<Finding>| findings.into_iter().map(wording::verdict).collect();
@@ -267,9 +271,18 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
 fn phases_missing(facts: &RunFacts, ledger: &[RankLedger]) -> Option<&'static str> {
     let is_split = ledger.iter().any(|rank| rank.forward_nanos > 0) || ledger.is_empty();
     match facts.instrumentation {
+        Instrumentation::Trace if has_only_collectives(facts, ledger) => Some(ONLY_COLLECTIVES),
         Instrumentation::Trace => (!is_split).then_some(NO_PHASES_IN_TRACES),
         _ => infers_compute(facts, ledger).then_some(NO_PHASES),
     }
+}
+
+/// Returns true if the run is imported from files that hold collectives and nothing else.
+fn has_only_collectives(facts: &RunFacts, ledger: &[RankLedger]) -> bool {
+    let holds_none = |rank: &RankLedger| {
+        rank.forward_nanos + rank.backward_nanos + rank.optimizer_nanos == 0 && rank.idle_nanos.is_none()
+    };
+    facts.instrumentation == Instrumentation::Trace && !ledger.is_empty() && ledger.iter().all(holds_none)
 }
 
 /// Returns true if compute is inferred, because only collectives are recorded.
@@ -480,7 +493,7 @@ fn findings(
     facts: &RunFacts,
     observed: &[&StepAnalysis],
     buckets: &[BucketStats],
-    infers_compute: bool,
+    ledger: &[RankLedger],
 ) -> (Findings, Option<Missing>) {
     let setting = Setting {
         computed_on: computed_on(facts),
@@ -500,8 +513,11 @@ fn findings(
         in_trace::explain_imported(finding, &facts.summaries);
         in_code::explain(finding, &facts.stacks);
         layouts::explain(finding, buckets);
-        if infers_compute {
+        if infers_compute(facts, ledger) {
             inferred::explain(finding);
+        }
+        if has_only_collectives(facts, ledger) {
+            inferred::explain_unrecorded(finding);
         }
     }
     (found, missing)
