@@ -35,6 +35,8 @@ pub(crate) enum Statement {
     InRecordedSteps { steps: usize },
     /// All ranks spend time in exposed transfers.
     ExposedTransfers,
+    /// The named rank computes by this much longer per step than the next one of its group, in nanoseconds.
+    LongestOfGroup { nanos: f64 },
     /// Ranks take turns at being last.
     Turns { kept_off_processors: bool },
     /// All ranks compute longer from one step on, by this share of the time before.
@@ -140,6 +142,9 @@ pub(crate) enum Evidence {
     /// The rank was last in this number of collectives. If all ranks were equally often last, one of them would have as
     /// much with this probability.
     LastInCollectives { last: usize, collectives: usize, chance: f64 },
+    /// The rank computes longest of these ranks in this number of steps. If all ranks of a group were equally often the
+    /// longest, one of them would stand out as much with this probability.
+    LongestOfGroup { among: Vec<usize>, longest: usize, steps: usize, chance: f64 },
     /// The ranks spend more time in a part of the step than the others.
     Longer { segment: Segment, nanos: f64 },
     /// Only this part of additional compute time is processor time.
@@ -216,6 +221,9 @@ pub(crate) enum Doubt {
     FewReplayed { replayed: usize, steps: usize },
     /// The cost assumes that all exposed transfer could be hidden.
     AssumesAllHidden,
+    /// The ranks of a group are taken to be given the same work, and the cost is that of all ranks that are slower than
+    /// others.
+    SameWorkAssumed,
     /// A part of the saving belongs to ranks that other verdicts name.
     Explained { nanos: f64 },
     /// The processors of all ranks vary this much.

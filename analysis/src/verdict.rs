@@ -15,6 +15,7 @@
 //! the ordinary unsteadiness of a processor ([`Setting`]).
 
 mod apart;
+mod chance;
 mod claim;
 mod course;
 mod episodes;
@@ -24,6 +25,7 @@ mod excess;
 mod few;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod longest;
 mod processor;
 mod stalls;
 

@@ -112,8 +112,8 @@ fn remarks(ranks: &[(u32, Timeline)], stages: usize, has_messages: bool) -> Rema
     remarks.add("reductions over pipeline stages are other time");
     if stages > 1 {
         remarks.add(format!(
-            "the job has {stages} pipeline stages, which wait for each other by design, and verdicts are made for ranks that do the same work: \
-             one may miss a slow rank, which the compute of its ranks shows"
+            "the job has {stages} pipeline stages, which wait for each other by design: a rank is named that computes longer than the \
+             others of its stage, and one that is late for another reason may be missed"
         ));
     }
     if !has_messages {

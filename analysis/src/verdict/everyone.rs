@@ -7,6 +7,7 @@ use wire::views::{Cause, ChangePoint, ComputedOn, Confidence, Culprit, Verdict, 
 use super::course::dated;
 use super::evidence::SHARED_CORES;
 use super::excess::{CPU_EXPLAINS, Variation};
+use super::longest::longest;
 use super::{Setting, hours_per_day, processor};
 use crate::change_point::change_point;
 use crate::finding::{Doubt, Evidence, Finding, Risen, Statement};
@@ -29,7 +30,8 @@ const RISES_ALONG: f64 = 0.5;
 /// Finds all verdicts on all ranks. `explained` is the cost that is already attributed to single ranks, in nanoseconds
 /// per step, averaged over all steps. The newest step that can be shown becomes the example.
 pub(super) fn verdicts(steps: &[&StepAnalysis], explained: u64, setting: &Setting<'_>) -> Vec<Finding> {
-    let found = [transfers(steps), turns(steps, explained), drift(steps, setting)].into_iter().flatten();
+    let found =
+        [transfers(steps), turns(steps, explained, setting), drift(steps, setting)].into_iter().flatten();
     let newest = steps.iter().rev().find(|step| setting.can_show(step)).map(|step| step.step.0);
     found
         .map(|mut finding| {
@@ -97,13 +99,42 @@ fn transfers(steps: &[&StepAnalysis]) -> Option<Finding> {
     Some(finding)
 }
 
-/// Finds ranks that take turns at being last.
-fn turns(steps: &[&StepAnalysis], explained: u64) -> Option<Finding> {
+/// Returns the replays that are close enough to their steps, if most are.
+fn trusted<'a>(steps: &[&'a StepAnalysis]) -> Option<Vec<&'a Replay>> {
     let replays: Vec<&Replay> =
         steps.iter().filter_map(|step| step.replay.as_ref()).filter(|replay| replay.is_trusted()).collect();
-    if replays.len() * 2 < steps.len() {
-        return None;
+    (replays.len() * 2 >= steps.len()).then_some(replays)
+}
+
+/// Finds the rank whose own compute explains what uneven ranks cost, in a job with groups ([`super::longest`]).
+pub(super) fn longest_of_group(steps: &[&StepAnalysis]) -> Option<Finding> {
+    let whole = trusted(steps)?.into_iter().map(|replay| f64::from(replay.alike_nanos));
+    let whole = stats::trimmed_mean(whole, 0.02)?;
+    let longest = longest(steps).filter(|longest| longest.nanos >= PHASE_EXPLAINS * whole)?;
+    let mut finding =
+        against_all(steps, whole, Cause::Compute, Statement::LongestOfGroup { nanos: longest.nanos })?;
+    finding.verdict.culprit = Some(Culprit::Rank(longest.rank as u32));
+    finding.evidence.push(Evidence::LongestOfGroup {
+        among: longest.among,
+        longest: longest.steps,
+        steps: steps.len(),
+        chance: longest.chance,
+    });
+    finding.evidence.push(Evidence::EvenRanksSave { nanos: whole });
+    finding.counter_evidence.push(Doubt::SameWorkAssumed);
+    Some(finding)
+}
+
+/// Finds ranks that take turns at being last, or one of a group that does not.
+fn turns(steps: &[&StepAnalysis], explained: u64, setting: &Setting<'_>) -> Option<Finding> {
+    // In a live run, compute may be what lies between collectives, and have waits in it.
+    if setting.is_recorded
+        && explained == 0
+        && let Some(finding) = longest_of_group(steps)
+    {
+        return Some(finding);
     }
+    let replays = trusted(steps)?;
     let mean = |of: &dyn Fn(&Replay) -> f64| {
         stats::trimmed_mean(replays.iter().map(|replay| of(replay)), 0.02).unwrap_or(0.0)
     };

@@ -23,6 +23,12 @@ impl Who<'_> {
                  some rank would be so far behind with a probability of {}",
                 if *chance < 0.001 { "less than 0.1 %".into() } else { percent(*chance) }
             ),
+            Evidence::LongestOfGroup { among, longest, steps, chance } => format!(
+                "it computes longest of {}, which run the same collectives and messages, in {longest} of {steps} steps; if all \
+                 ranks of a group were equally often the longest, some rank would stand out so far with a probability of {}",
+                listed(among),
+                if *chance < 0.001 { "less than 0.1 %".into() } else { percent(*chance) }
+            ),
             Evidence::Longer { segment, nanos } => {
                 format!("{its} {} is {} longer than the mean of the other ranks", name(*segment), units::nanos(*nanos))
             }
@@ -174,6 +180,9 @@ impl Who<'_> {
             Doubt::FewReplayed { replayed, steps } => format!(
                 "only {replayed} of these {steps} steps can be replayed accurately; the cost is estimated from local work"
             ),
+            Doubt::SameWorkAssumed => "the ranks of a group are taken to be given the same work; the records do not show which of the waits of \
+                 other ranks are for this one, so the cost is that of all ranks that are slower than others like them"
+                .into(),
             Doubt::AssumesAllHidden => "the cost assumes that all exposed transfer could be hidden".into(),
             Doubt::Explained { nanos } => format!(
                 "{} of that saving is attributed to the ranks that other verdicts name, and is not in this cost",
@@ -269,4 +278,13 @@ fn step_and_range(ChangePoint { step, earliest, latest, .. }: &ChangePoint) -> S
 
 fn times(number: u64) -> String {
     if number == 1 { "once".into() } else { format!("{} times", units::count(number)) }
+}
+
+/// Lists ranks, at most eight of them.
+fn listed(ranks: &[usize]) -> String {
+    let names: Vec<String> = ranks.iter().take(8).map(ToString::to_string).collect();
+    match ranks.len() - names.len() {
+        0 => format!("ranks {}", names.join(", ")),
+        more => format!("ranks {} and {more} more", names.join(", ")),
+    }
 }

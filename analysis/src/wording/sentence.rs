@@ -12,6 +12,7 @@ pub(super) fn sentence(finding: &Finding, who: &Who<'_>) -> String {
         Statement::Stalls => stalls(finding, who),
         Statement::InRecordedSteps { steps } => in_recorded_steps(finding, who, steps),
         Statement::ExposedTransfers => exposed_transfers(&finding.verdict),
+        Statement::LongestOfGroup { nanos } => longest_of_group(finding, who, nanos),
         Statement::Turns { kept_off_processors } => turns(finding, who, kept_off_processors),
         Statement::Slower { share } => slower(finding, who, share),
     }
@@ -133,6 +134,18 @@ fn exposed_transfers(verdict: &Verdict) -> String {
         _ => "transfers take longer than backward can hide",
     };
     format!("All ranks spend {cost} per step ({share} of step time) in exposed transfers: {why}.")
+}
+
+/// Says by how much longer a rank computes, and what uneven ranks cost: the replay does not say which part is that of one rank.
+fn longest_of_group(finding: &Finding, who: &Who<'_>, nanos: f64) -> String {
+    let (cost, share) = cost(&finding.verdict);
+    let sentence = format!(
+        "{} computes {} per step longer than any other rank of its group; ranks that are slower than others like them cost \
+         {cost} per step ({share} of step time).",
+        who.name(),
+        units::nanos(nanos)
+    );
+    units::capitalized(&sentence)
 }
 
 fn turns(finding: &Finding, who: &Who<'_>, kept_off_processors: bool) -> String {
