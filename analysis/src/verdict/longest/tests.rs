@@ -1,3 +1,5 @@
+//! The longest of stages of made steps, and the false alarms of drawn ones.
+
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
