@@ -211,10 +211,16 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
     let mut buckets = reasons.list(|| bucket_stats(facts, &observed));
     layouts::name(&mut buckets, &facts.layouts);
     let comm_model = comm_model::fit(&model_points(&buckets));
-    let (Findings { verdicts, notes }, verdicts_missing) = match reasons.only_enqueued {
+    let (Findings { verdicts, notes }, mut verdicts_missing) = match reasons.only_enqueued {
         true => (Findings::default(), Some(Missing::OnlyEnqueued)),
         false => findings(facts, &observed, &buckets, &ledger),
     };
+    if let Some(Missing::Unclear { function, .. }) = reasons.unclear
+        && facts.instrumentation == Instrumentation::Trace
+        && verdicts.is_empty()
+    {
+        verdicts_missing = verdict::late_at_unknown_cost(&observed, function).or(verdicts_missing);
+    }
     let gaps = gaps(facts, &ledger, &reasons, left_out, observed.len());
     let written = |findings: Vec<Finding>| findings.into_iter().map(wording::verdict).collect();
     Report {

@@ -32,6 +32,7 @@ mod stalls;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use wire::event::Function;
 use wire::views::{Cause, ComputedOn, Confidence, Culprit, Missing, Persistence, Verdict, VerdictState};
 
 use crate::cost::Cost;
@@ -115,6 +116,12 @@ pub(crate) fn judge(
         };
     }
     (verdicts(steps, setting), insufficient(steps.len(), ranks))
+}
+
+/// Returns the reason why a recorded job has no verdict, if nothing shows whether ranks compute while their collectives run, most of
+/// which are of `function`; `None` if no rank is late.
+pub(crate) fn late_at_unknown_cost(steps: &[&StepAnalysis], function: Function) -> Option<Missing> {
+    few::late_at_unknown_cost(steps, function)
 }
 
 /// Finds all verdicts over `steps`, which must be observed steps in ascending order.

@@ -7,13 +7,18 @@
 //! Where no collective is among all ranks, a rank of a group may be last because it waited for another group. Only its own compute
 //! is then held against it ([`super::longest`]).
 
+use wire::event::Function;
 use wire::views::{Confidence, Missing, VerdictState};
 
 use super::chance::{Delay, MAX_CHANCE, chance, scores};
 use super::{Findings, MIN_STEPS, Setting, Suspicion, claim, everyone, is_notable};
 use crate::finding::{Evidence, Finding, Statement};
+use crate::stats;
 use crate::step::StepAnalysis;
 use claim::Claim;
+
+/// The number of delays that decide whether a rank is late, the newest ones: their draws take some hundredths of a second.
+const MOST_DELAYS: usize = 2_000;
 
 /// Judges the observed steps of a recorded job, fewer than a live run needs for a verdict.
 ///
@@ -50,6 +55,25 @@ pub(super) fn judge(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Result<Fi
     Ok(match is_notable(&finding.verdict, steps, setting) {
         true => Findings { verdicts: vec![finding], notes: Vec::new() },
         false => Findings { verdicts: Vec::new(), notes: vec![finding] },
+    })
+}
+
+/// Returns which rank is late, if one is more than chance explains, for a job in which nothing shows whether ranks compute while
+/// their collectives run, most of which are of `function`: there, lateness has no known cost.
+pub(super) fn late_at_unknown_cost(steps: &[&StepAnalysis], function: Function) -> Option<Missing> {
+    let ranks = steps.iter().map(|step| step.ranks.len()).max()?;
+    let newest = steps.iter().rev().flat_map(|step| delays(step));
+    let delays: Vec<Delay> = newest.take(MOST_DELAYS).collect();
+    let scores = scores(&delays, ranks);
+    let worst = (0..ranks).max_by(|&a, &b| scores[a].total_cmp(&scores[b]))?;
+    let own: Vec<f64> = delays.iter().filter(|delay| delay.rank == worst).map(|delay| delay.nanos).collect();
+    let mean = stats::mean(own.iter().copied())?;
+    (chance(&delays, ranks, scores[worst]) <= MAX_CHANCE).then_some(Missing::UnknownCost {
+        rank: worst as u32,
+        last: own.len() as u64,
+        collectives: delays.len() as u64,
+        nanos: mean as u64,
+        function,
     })
 }
 

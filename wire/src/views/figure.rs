@@ -119,6 +119,19 @@ pub enum Missing {
         /// The function of most of these collectives.
         function: Function,
     },
+    /// A rank of a recorded job is late, and nothing shows whether that costs anything.
+    UnknownCost {
+        /// The rank that is last most often.
+        rank: u32,
+        /// In how many collectives it is last.
+        last: u64,
+        /// The number of collectives among all ranks that have a last rank.
+        collectives: u64,
+        /// By how much it is later than the rank before it, in the mean over these, in nanoseconds.
+        nanos: u64,
+        /// The function of most of the collectives during which ranks may compute.
+        function: Function,
+    },
     /// There are too few shadow steps to measure the cost of recording.
     FewShadowSteps,
     /// No observed step can be replayed.
@@ -217,6 +230,15 @@ impl fmt::Display for Missing {
                 return write!(
                     f,
                     "the overlap is between {least} % and {most} %: nothing shows whether ranks compute while their {} run",
+                    function.plural()
+                );
+            }
+            Self::UnknownCost { rank, last, collectives, nanos, function } => {
+                return write!(
+                    f,
+                    "rank {rank} is the last to start in {last} of {collectives} collectives, which is more than chance explains, by \
+                     {:.1} ms in the mean; what that costs is not known, because nothing shows whether ranks compute while their {} run",
+                    *nanos as f64 / 1e6,
                     function.plural()
                 );
             }
