@@ -5,7 +5,7 @@
 //! computes is its own: no wait is in it. It is compared only with ranks of one group that run the same collectives and
 //! messages as this one, such as the data-parallel ranks of a stage. It rests on one assumption: these are given the same work.
 //!
-//! Chance is measured in [`super::chance`]. In each step, each group says anew which of its ranks computes longest, and by how
+//! Chance is measured in [`super::chance`]. Each step is a new question: which rank of a group computes longest, and by how
 //! much longer than the next one.
 
 use std::collections::{BTreeMap, BTreeSet};
