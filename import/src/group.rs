@@ -35,7 +35,7 @@ impl Group {
     }
 
     /// Returns true for the group in which an export of a run writes the parts of collectives of other steps
-    /// ([`comm_of_parts`]). The collectives are in the export as well, as a whole.
+    /// ([`comm_of_parts`]).
     #[must_use]
     pub(crate) fn is_of_parts(&self) -> bool {
         let rank = self.ranks.as_deref().and_then(|ranks| ranks.first()).filter(|_| self.size == Some(1));

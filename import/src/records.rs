@@ -189,7 +189,9 @@ impl OneStep<'_> {
 
     /// Adds the parts of other steps' collectives that run within the step.
     fn parts(&self, numbers: &Numbers<'_>, comm: Comm, events: &mut Vec<Event>) {
-        let others = self.running.iter().filter(|&&at| !self.launched(at)).map(|&at| &self.trace.work[at]);
+        let others = self.running.iter().map(|&at| (at, &self.trace.work[at]));
+        let others = others.filter(|(at, work)| !self.launched(*at) || running::is_part(self.trace, work));
+        let others = others.map(|(_, work)| work);
         let parts: Vec<&Work> = others.filter(|work| work.kind.is_collective()).collect();
         let seqs = numbers.of_parts(self.number, &parts);
         for (at, (work, seq)) in parts.iter().zip(seqs).enumerate() {

@@ -25,13 +25,12 @@ impl<'a> Running<'a> {
         let until = self.next + work[self.next..].partition_point(|work| work.begin < end);
         self.open.extend(self.next..until);
         self.next = until;
-        self.open.retain(|&at| work[at].end > begin && !is_part(self.trace, &work[at]));
+        self.open.retain(|&at| work[at].end > begin);
         self.open.clone()
     }
 }
 
-/// Returns true if some work is the part of a collective that is in the trace as a whole too: a run that was imported and
-/// exported has both.
+/// Returns true if some work is the part of another step's collective, as an export of an imported run writes it.
 pub(super) fn is_part(trace: &Trace, work: &Work) -> bool {
     let group = work.carried.and_then(|at| trace.carried[at as usize].group);
     group.is_some_and(|group| trace.groups[group as usize].is_of_parts())
