@@ -250,7 +250,7 @@ fn horovod_timeline() -> String {
             ranks.sort_by_key(|&rank| ready(rank));
             let (first, end) = (ready(ranks[0]), ready(ranks[3]) + 20);
             let mut add = |ph: &str, name: &str, ts: u64| {
-                events.push(json!({"ph": ph, "name": name, "ts": ts, "pid": tensor}))
+                events.push(json!({"ph": ph, "name": name, "ts": ts, "pid": tensor}));
             };
             add("B", "NEGOTIATE_ALLREDUCE", first);
             ranks.iter().for_each(|&rank| add("X", &rank.to_string(), ready(rank)));
