@@ -66,7 +66,8 @@ pub(super) fn run(arguments: &ImportArguments) -> anyhow::Result<()> {
 /// Sends the batches to the server, or to one that is started for it, and prints the report.
 async fn store(arguments: &ImportArguments, run: &RunId, batches: Vec<Batch>) -> anyhow::Result<()> {
     let token = arguments.token.read()?;
-    let (own, address) = match &arguments.server {
+    // An empty variable counts as none.
+    let (own, address) = match arguments.server.as_ref().filter(|address| !address.is_empty()) {
         Some(address) => (None, address.trim_end_matches('/').to_owned()),
         None => {
             let listen = (std::net::Ipv4Addr::LOCALHOST, 0).into();

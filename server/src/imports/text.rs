@@ -14,7 +14,8 @@ pub fn summary(run: &ImportedRun) -> String {
         let ImportedFile { rank, file, steps, kernels, collectives } = file;
         let steps = extent(steps);
         let kernels = if *kernels > 0 { format!(", {kernels} kernels and copies") } else { String::new() };
-        text += &format!("  rank {:<5} {steps}{kernels}, {collectives} collectives  {file}\n", rank.0);
+        let plural = if *collectives == 1 { "" } else { "s" };
+        text += &format!("  rank {:<5} {steps}{kernels}, {collectives} collective{plural}  {file}\n", rank.0);
     }
     for remark in &run.remarks {
         text += &format!("  {remark}\n");
