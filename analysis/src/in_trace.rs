@@ -19,8 +19,8 @@ pub(crate) fn explain(finding: &mut Finding, compared: Option<&TraceComparison>)
     }
 }
 
-/// Adds what differs most between a rank of a finding and the first rank that it does not name, if the run is imported: its
-/// traces are of all ranks, and of the steps that are judged.
+/// Adds what differs most between the first rank that a finding names and the first other rank with a trace, if the run is
+/// imported. The traces are of the steps that are judged.
 pub(crate) fn explain_imported(finding: &mut Finding, summaries: &[Option<Arc<TraceSummary>>]) {
     let Some(culprit) = &finding.verdict.culprit else { return };
     let named = culprit.ranks();

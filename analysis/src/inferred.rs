@@ -24,8 +24,8 @@ pub(crate) fn explain(finding: &mut Finding) {
     finding.reason = Some(Reason::OnlyCollectives);
 }
 
-/// Corrects a finding on a job of which only collectives are recorded: all other time is `other`, whether the rank computed in it
-/// or its host was late.
+/// Corrects a finding on a job whose files hold only collectives: all other time is `other`, whether the rank computed or its host
+/// was late.
 pub(crate) fn explain_unrecorded(finding: &mut Finding) {
     let verdict = &mut finding.verdict;
     if matches!(verdict.cause, Cause::Compute | Cause::Host) {

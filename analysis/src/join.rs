@@ -61,8 +61,8 @@ pub(crate) struct JoinedCollective<'a> {
 
 /// All collectives of a step.
 pub(crate) struct Joined<'a> {
-    /// The collectives that the step launched, ordered by communicator and then by start. Sequence numbers do not give the order, because each
-    /// function has its own.
+    /// The collectives that the step launched, ordered by communicator and then by start. Sequence numbers do not give the
+    /// order, because each function has its own.
     pub(crate) collectives: Vec<JoinedCollective<'a>>,
     /// The waits by rank, in the order of the rank's bucket records.
     pub(crate) waits: Vec<Vec<Wait>>,

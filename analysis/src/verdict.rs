@@ -118,8 +118,8 @@ pub(crate) fn judge(
     (verdicts(steps, setting), insufficient(steps.len(), ranks))
 }
 
-/// Returns the reason why a recorded job has no verdict, if nothing shows whether ranks compute while their collectives run, most of
-/// which are of `function`; `None` if no rank is late.
+/// Returns why a recorded job has no verdict although a rank is late: nothing shows whether ranks compute while their collectives
+/// run. `function` is that of most of these collectives. `None` if no rank is late.
 pub(crate) fn late_at_unknown_cost(steps: &[&StepAnalysis], function: Function) -> Option<Missing> {
     few::late_at_unknown_cost(steps, function)
 }

@@ -13,6 +13,7 @@ pub mod goodput;
 pub mod groups;
 mod hang;
 pub mod layouts;
+mod listed;
 pub(crate) mod mfu;
 mod scaling;
 pub(crate) mod scenario;

@@ -76,7 +76,7 @@ fn waiting(recorded: &Recorded, remarks: &mut Remarks) {
     ));
 }
 
-/// The operations that become collectives, and the ranks of which they say something.
+/// The operations that become collectives, and the ranks that they tell something about.
 struct Collectives<'a> {
     operations: Vec<&'a Operation>,
     ranks: Vec<u32>,

@@ -18,10 +18,12 @@ mod trace;
 mod work;
 
 pub use crate::group::Group;
+pub(crate) use host::{BACKWARD, INPUT, OPTIMIZER};
 pub use marked::Marked;
 pub(crate) use names::Names;
 pub use self_times::HostSum;
 pub use steps::{DeviceStep, device_steps};
 pub use summary::summary;
+pub(crate) use trace::STEP;
 pub use trace::{Launch, Trace, read};
 pub use work::{Carried, Kind, Work};

@@ -2,10 +2,11 @@
 //!
 //! What a file holds decides its format ([`read`]). Each format has a folder: traces of PyTorch's profiler ([`kineto`]),
 //! dumps of its flight recorder ([`flight_recorder`]), logs of NCCL Inspector ([`inspector`]), the tables of StragglerAnalysis
-//! ([`stragglers`]), timelines of Horovod ([`horovod`]) and execution traces ([`execution`]). A trace may be larger than memory, and is read as a stream ([`pieces`]).
+//! ([`stragglers`]), timelines of Horovod ([`horovod`]) and execution traces ([`execution`]). A trace may be larger than memory,
+//! and is read as a stream ([`pieces`]).
 //!
-//! A trace of a device becomes records as [`records`] says. Every other format becomes a [`timeline`]: at once where it
-//! has times, and through [`calls`] where the files of all ranks together say when collectives ran. The ranks of several
+//! What a device ran, as the profiler and execution traces have it, becomes records as [`records`] says. Every other format
+//! becomes a [`timeline`]: at once where it has times, and through [`calls`] where the files of all ranks together say when collectives ran. The ranks of several
 //! files become a job ([`job`]): ranks get their numbers, collectives are matched, and all of it becomes the batches that
 //! agents would have sent.
 //!

@@ -58,8 +58,8 @@ pub(super) fn judge(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Result<Fi
     })
 }
 
-/// Returns which rank is late, if one is more than chance explains, for a job in which nothing shows whether ranks compute while
-/// their collectives run, most of which are of `function`: there, lateness has no known cost.
+/// Names the rank that is late, if one is late more than chance explains, in a job that does not show whether ranks compute while
+/// their collectives run: the cost of lateness is not known there. `function` is that of most of these collectives.
 pub(super) fn late_at_unknown_cost(steps: &[&StepAnalysis], function: Function) -> Option<Missing> {
     let ranks = steps.iter().map(|step| step.ranks.len()).max()?;
     let newest = steps.iter().rev().flat_map(|step| delays(step));

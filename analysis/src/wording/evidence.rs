@@ -6,6 +6,7 @@ use wire::traces::OUTSIDE;
 use wire::views::ChangePoint;
 
 use super::Who;
+use super::listed::first_of;
 use crate::finding::{CoreUse, Doubt, Evidence, JointVariation, Risen, Segment, UsualClock};
 use crate::stacks::Place;
 
@@ -24,9 +25,9 @@ impl Who<'_> {
                 if *chance < 0.001 { "less than 0.1 %".into() } else { percent(*chance) }
             ),
             Evidence::LongestOfGroup { among, longest, steps, chance } => format!(
-                "it computes longest of {}, which run the same collectives and messages, in {longest} of {steps} steps; if all \
+                "it computes longest of ranks {}, which run the same collectives and messages, in {longest} of {steps} steps; if all \
                  ranks of a group were equally often the longest, some rank would stand out so far with a probability of {}",
-                listed(among),
+                first_of(&among.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap_or_default(),
                 if *chance < 0.001 { "less than 0.1 %".into() } else { percent(*chance) }
             ),
             Evidence::Longer { segment, nanos } => {
@@ -278,13 +279,4 @@ fn step_and_range(ChangePoint { step, earliest, latest, .. }: &ChangePoint) -> S
 
 fn times(number: u64) -> String {
     if number == 1 { "once".into() } else { format!("{} times", units::count(number)) }
-}
-
-/// Lists ranks, at most eight of them.
-fn listed(ranks: &[usize]) -> String {
-    let names: Vec<String> = ranks.iter().take(8).map(ToString::to_string).collect();
-    match ranks.len() - names.len() {
-        0 => format!("ranks {}", names.join(", ")),
-        more => format!("ranks {} and {more} more", names.join(", ")),
-    }
 }

@@ -4,8 +4,7 @@ use wire::ids::Rank;
 use wire::layout::Layout;
 use wire::views::ModuleLayouts;
 
-/// The largest number of ranks or parameters that a sentence names one by one.
-const MAX_NAMED: usize = 8;
+use super::listed::first_of;
 
 /// Says how the buckets of a module changed: `Net: 1 bucket at first; 4 buckets since step 1 (rebuilt).`
 #[must_use]
@@ -51,16 +50,6 @@ pub fn differ(ranks: &[Rank]) -> String {
 
 fn name(module: &ModuleLayouts) -> &str {
     if module.class.is_empty() { "model" } else { &module.class }
-}
-
-/// Lists the first texts and says how many more there are; `None` if there are none.
-fn first_of(all: &[impl AsRef<str>]) -> Option<String> {
-    let first: Vec<&str> = all.iter().take(MAX_NAMED).map(AsRef::as_ref).collect();
-    let named = first.join(", ");
-    match all.len() - first.len() {
-        0 => Some(named).filter(|named| !named.is_empty()),
-        more => Some(format!("{named} and {more} more")),
-    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use wire::event::{Function, SpanKind};
 use super::NO_TIMES;
 use crate::format::Format;
 use crate::group::Group;
-use crate::kineto::{Carried, Kind, Launch, Marked, Names, Trace, Work};
+use crate::kineto::{BACKWARD, Carried, INPUT, Kind, Launch, Marked, Names, OPTIMIZER, STEP, Trace, Work};
 use crate::remarks::Remarks;
 use crate::unreadable::Unreadable;
 
@@ -17,10 +17,6 @@ const MAX_HOST: usize = 3_000_000;
 const MAX_DEVICE: usize = 4_000_000;
 /// The largest number of nodes around a node of the device that are looked at.
 const MAX_DEPTH: usize = 64;
-/// The beginning of the name of a node around a step.
-const STEP: &str = "ProfilerStep#";
-/// The beginning of the name of a node around the wait for the next batch of a data loader.
-const INPUT: &str = "enumerate(DataLoader)";
 
 /// A node. Times are in nanoseconds.
 #[derive(Debug)]
@@ -180,8 +176,8 @@ impl Graph {
 /// Returns the phase that a node of the host is, if its name says it.
 fn phase(name: &str) -> Option<SpanKind> {
     match name {
-        _ if name.starts_with("autograd::engine::evaluate_function") => Some(SpanKind::Backward),
-        _ if name.starts_with("Optimizer.step") => Some(SpanKind::Optimizer),
+        _ if name.starts_with(BACKWARD) => Some(SpanKind::Backward),
+        _ if name.starts_with(OPTIMIZER) => Some(SpanKind::Optimizer),
         _ => None,
     }
 }

@@ -30,8 +30,8 @@ pub(super) fn bytes(dtype: &str, shape: &str) -> Option<u64> {
     sizes.try_fold(element, |bytes: u64, size| bytes.checked_mul(size.parse().ok()?))
 }
 
-/// Returns what a rank passes to a collective, in bytes, of which the output on rank 0 is as large as `output`. The parts of
-/// an all-to-all differ, so they are not known.
+/// Returns what a rank passes to a collective, in bytes. `output` is the size of the output on rank 0. The parts of an all-to-all
+/// differ, so they are not known.
 pub(super) fn passed(function: Function, output: u64, ranks: usize) -> Option<u64> {
     match function {
         Function::AllReduce | Function::Broadcast | Function::ReduceScatter => Some(output),

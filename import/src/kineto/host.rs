@@ -8,11 +8,11 @@ use wire::event::SpanKind;
 use super::event::Written;
 
 /// The beginning of the name of a range in which the autograd engine runs the backward function of an operator.
-const BACKWARD: &str = "autograd::engine::evaluate_function";
+pub(crate) const BACKWARD: &str = "autograd::engine::evaluate_function";
 /// The beginning of the name of a range around a parameter update.
-const OPTIMIZER: &str = "Optimizer.step";
+pub(crate) const OPTIMIZER: &str = "Optimizer.step";
 /// The beginning of the name of a range around the wait for the next batch of a data loader.
-const INPUT: &str = "enumerate(DataLoader)";
+pub(crate) const INPUT: &str = "enumerate(DataLoader)";
 
 /// The ranges of the host that count.
 #[derive(Debug, Default)]

@@ -20,7 +20,7 @@ use crate::remarks::Remarks;
 use crate::unreadable::{MAX_TRACED, Unreadable};
 
 /// The beginning of the name of the range that the profiler writes around a step.
-const STEP: &str = "ProfilerStep#";
+pub(crate) const STEP: &str = "ProfilerStep#";
 
 /// The largest number of operators, ranges and calls that are summed by name. Until they are, each takes 32 bytes.
 const MAX_HOST: usize = 4_000_000;

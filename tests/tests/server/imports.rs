@@ -220,7 +220,7 @@ fn what_ran_is_known_by_name() -> anyhow::Result<()> {
     import(&healthy, &data)?;
     let to = data.to_string_lossy().into_owned();
     let (compared, _) = said(&paceline(&["compare", &baseline, "latest", "--data", &to])?);
-    // A mean over 4 ranks, one of which slept for 80 ms.
+    // One of 4 ranks slept for 80 ms.
     ensure!(compared.lines().any(|line| line.contains(RANGE) && line.contains("−20.0 ms")), "{compared}");
 
     let server = Server::start(&data)?;
@@ -235,7 +235,7 @@ fn what_ran_is_known_by_name() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the timeline of a job of Horovod with 4 ranks and 30 steps of 3 tensors, of which rank 2 is 40 ms late for the second.
+/// Returns a timeline of Horovod: 4 ranks, 30 steps, 3 tensors. Rank 2 is 40 ms late for the second tensor.
 fn horovod_timeline() -> String {
     let mut events = vec![
         json!({"ph": "M", "name": "process_name", "pid": 0, "args": {"start_time_since_epoch_in_micros": 1_700_000_000_000_000_i64}}),

@@ -34,7 +34,7 @@ pub struct Compared {
     role: ThreadRole,
 }
 
-/// The view. Nobody can be asked for the stacks of an imported run.
+/// The view. An imported run has no ranks that could send stacks.
 #[component]
 pub fn Code() -> impl IntoView {
     let live = expect_context::<Live>();

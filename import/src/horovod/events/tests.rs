@@ -6,7 +6,7 @@ fn recorded(events: &str) -> Recorded {
     read(format!("[\n{events}").as_bytes()).unwrap()
 }
 
-/// A negotiation of two ranks from `at`, the second of which comes `late` microseconds later.
+/// A negotiation of two ranks from `at` on. The second rank comes `late` microseconds after the first.
 fn negotiation(tensor: u64, at: i64, late: i64) -> String {
     let after = at + late;
     format!(

@@ -200,7 +200,7 @@ fn Found(compared: TraceComparison) -> impl IntoView {
     }
 }
 
-/// Says how long the steps of both ranks take, and what of them is not in operators and kernels.
+/// Says how long the steps of both ranks take, how much of that is outside of operators, and how long kernels and gaps take.
 pub(super) fn told_of_both(compared: &TraceComparison) -> String {
     let TraceComparison { rank, against, own, other, .. } = compared;
     let device = match (own.kernel_nanos.zip(own.gap_nanos), other.kernel_nanos.zip(other.gap_nanos)) {
