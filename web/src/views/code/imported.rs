@@ -10,6 +10,7 @@ use wire::views::captures::TraceComparison;
 use crate::api;
 use crate::live::Live;
 use crate::route::{Address, RunId};
+use crate::socket::Link;
 use crate::traced::{Differences, Sums};
 
 /// The value of a choice that stands for no single rank.
@@ -51,11 +52,15 @@ pub fn Imported() -> impl IntoView {
             .filter(|_| culprits.with(|named| rank.get().is_some_and(|rank| named.contains(&rank)))),
     });
     let all = Memo::new(move |_| live.run.with(|run| run.as_ref()?.report.traced.clone()));
+    let is_reachable = Memo::new(move |_| !matches!(live.link.get(), Link::Lost(_) | Link::Connecting));
     let fetched = LocalResource::new(move || {
         let (run, rank, other, all) = (run.get(), rank.get(), other.get(), all.get());
+        let is_reachable = is_reachable.get();
         async move {
             match (rank, other) {
                 (None, _) => all.map(|all| Shown::Ranks(None, all)),
+                // Asked again when the server answers again.
+                _ if !is_reachable => None,
                 (Some(rank), Some(other)) if rank != other => Some(
                     api::compared_ranks(&run, rank, other)
                         .await
