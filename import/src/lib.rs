@@ -14,6 +14,7 @@
 //! missing.
 
 pub mod calls;
+mod chunks;
 mod detect;
 pub mod execution;
 pub mod flight_recorder;

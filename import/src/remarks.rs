@@ -12,6 +12,13 @@ impl Remarks {
         *self.0.entry(text.into()).or_default() += 1;
     }
 
+    /// Adds all of `other`.
+    pub(crate) fn append(&mut self, other: Self) {
+        for (text, times) in other.0 {
+            *self.0.entry(text).or_default() += times;
+        }
+    }
+
     /// Returns the remarks, with how often each was made.
     pub fn iter(&self) -> impl Iterator<Item = (&str, u64)> {
         self.0.iter().map(|(text, &times)| (text.as_str(), times))

@@ -43,6 +43,19 @@ impl Ranges {
         of.entry(thread).or_default().push(times);
     }
 
+    /// Adds the ranges of a part that follows, whose threads have these numbers here.
+    pub(super) fn append(&mut self, next: Self, threads: &[u32]) {
+        let add = |to: &mut HashMap<u32, Vec<Interval>>, next: HashMap<u32, Vec<Interval>>| {
+            for (thread, ranges) in next {
+                to.entry(threads[thread as usize]).or_default().extend(ranges);
+            }
+        };
+        add(&mut self.backward, next.backward);
+        add(&mut self.optimizer, next.optimizer);
+        self.input.extend(next.input);
+        self.has_operators |= next.has_operators;
+    }
+
     /// Returns the phases of launches.
     pub(super) fn phases(self) -> Phases {
         let united = |of: HashMap<u32, Vec<Interval>>| -> HashMap<u32, Intervals> {

@@ -1,23 +1,58 @@
-//! Names and threads of events, by number: there are few different ones.
+//! Names, threads and groups of events, by number: there are few different ones.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 
 use wire::traces::{MAX_TRACE_NAME_BYTES, OTHER_NAMES};
 
 use super::event::Written;
+use crate::group::Group;
 
 /// The largest number of different names that are kept of a trace. Others count as one.
 const MAX_NAMES: usize = 65_536;
 /// The number of the names beyond [`MAX_NAMES`].
 const OTHER: u32 = 0;
 
+/// Different things, numbered from 0 in the order in which they came first.
+#[derive(Debug)]
+pub(super) struct Numbered<T>(HashMap<T, u32>);
+
+impl<T> Default for Numbered<T> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<T: Eq + Hash> Numbered<T> {
+    /// Returns the number of `one`.
+    pub(super) fn number(&mut self, one: T) -> u32 {
+        let next = self.0.len() as u32;
+        *self.0.entry(one).or_insert(next)
+    }
+
+    /// Adds those of a part that follows. Returns their numbers here, by their numbers there.
+    pub(super) fn append(&mut self, next: Self) -> Vec<u32> {
+        next.in_order().into_iter().map(|one| self.number(one)).collect()
+    }
+
+    /// Returns all, by number.
+    pub(super) fn in_order(self) -> Vec<T> {
+        let mut numbered: Vec<(T, u32)> = self.0.into_iter().collect();
+        numbered.sort_unstable_by_key(|(_, number)| *number);
+        numbered.into_iter().map(|(one, _)| one).collect()
+    }
+}
+
+/// Groups by number.
+pub(super) type Groups = Numbered<Group>;
+
 /// Names by number.
 #[derive(Debug)]
-pub(crate) struct Names(HashMap<Box<str>, u32>);
+pub(crate) struct Names(Numbered<Box<str>>);
 
 impl Default for Names {
     fn default() -> Self {
-        Self(HashMap::from([(OTHER_NAMES.into(), OTHER)]))
+        Self(Numbered(HashMap::from([(OTHER_NAMES.into(), OTHER)])))
     }
 }
 
@@ -25,29 +60,29 @@ impl Names {
     /// Returns the number of a name, which is cut at [`MAX_TRACE_NAME_BYTES`].
     pub(crate) fn number(&mut self, name: &str) -> u32 {
         let name = &name[..name.floor_char_boundary(MAX_TRACE_NAME_BYTES)];
-        if let Some(&number) = self.0.get(name) {
-            return number;
+        let Numbered(numbers) = &self.0;
+        match numbers.get(name) {
+            Some(&number) => number,
+            None if numbers.len() >= MAX_NAMES => OTHER,
+            None => self.0.number(name.into()),
         }
-        if self.0.len() >= MAX_NAMES {
-            return OTHER;
-        }
-        let number = self.0.len() as u32;
-        self.0.insert(name.into(), number);
-        number
+    }
+
+    /// Adds the names of a part that follows. Returns their numbers here, by their numbers there.
+    pub(super) fn append(&mut self, next: Self) -> Vec<u32> {
+        next.into_texts().iter().map(|name| self.number(name)).collect()
     }
 
     /// Returns the names, by number.
     pub(crate) fn into_texts(self) -> Vec<Box<str>> {
-        let mut numbered: Vec<(Box<str>, u32)> = self.0.into_iter().collect();
-        numbered.sort_unstable_by_key(|(_, number)| *number);
-        numbered.into_iter().map(|(name, _)| name).collect()
+        self.0.in_order()
     }
 }
 
 /// Threads of the host by number. A process and a thread are a number in some traces and a text in others.
 #[derive(Debug, Default)]
 pub(super) struct Threads {
-    numbers: HashMap<(String, String), u32>,
+    numbers: Numbered<(String, String)>,
     /// The thread of the event before: that of the next one as well, more often than not.
     newest: Option<((String, String), u32)>,
 }
@@ -62,11 +97,15 @@ impl Threads {
         {
             return *number;
         }
-        let next = self.numbers.len() as u32;
         let key = (process.to_owned(), thread.to_owned());
-        let number = *self.numbers.entry(key.clone()).or_insert(next);
+        let number = self.numbers.number(key.clone());
         self.newest = Some((key, number));
         number
+    }
+
+    /// Adds the threads of a part that follows. Returns their numbers here, by their numbers there.
+    pub(super) fn append(&mut self, next: Self) -> Vec<u32> {
+        self.numbers.append(next.numbers)
     }
 }
 

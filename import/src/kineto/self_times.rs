@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use rayon::slice::ParallelSliceMut as _;
 use wire::traces::TraceRowKind;
 
 use super::marked::{Marked, step_at};
@@ -38,7 +39,7 @@ pub struct HostSum {
 /// What begins outside of all steps is left out.
 pub(super) fn self_times(mut events: Vec<HostEvent>, steps: &[Marked]) -> Vec<HostSum> {
     // Of two events that begin together, the longer one contains the other.
-    events.sort_unstable_by_key(|event| {
+    events.par_sort_unstable_by_key(|event| {
         (event.thread, event.begin, Reverse(event.end), event.kind, event.name)
     });
     let mut sums: BTreeMap<(usize, TraceRowKind, u32), (i64, u64)> = BTreeMap::new();

@@ -1,7 +1,7 @@
 //! What a device ran.
 
 use timing::activity::is_collective;
-use wire::event::Function;
+use wire::event::{Function, SpanKind};
 
 /// What some work on a device is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +93,17 @@ pub struct Work {
     pub name: u32,
     /// What it carries, as an index of [`super::Trace::carried`], if it is a collective.
     pub carried: Option<u32>,
+}
+
+/// A call that launches work on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// When the call began, in nanoseconds on the trace's clock.
+    pub at: i64,
+    /// The number that it shares with the work.
+    pub correlation: u64,
+    /// The phase that launches it, if the trace shows it.
+    pub phase: Option<SpanKind>,
 }
 
 #[cfg(test)]
