@@ -11,51 +11,72 @@
 //! With its cache of responses, Horovod writes no such entries after the first step. Then a timeline says what rank 0
 //! did and no more, and it is read as that.
 
+mod entries;
 mod events;
 mod passes;
 mod steps;
 mod tensor;
 
-use std::io::Read;
+use std::io;
+use std::sync::Arc;
 
+use timing::intervals::Interval;
 use wire::event::Source;
 
 use crate::format::Format;
 use crate::listed::{counted, ranks};
 use crate::remarks::Remarks;
-use crate::source::{Content, OfRank};
 use crate::timeline::{Timed, TimedStep, Timeline, unclear};
 use crate::unreadable::Unreadable;
 
 use events::{Operation, Recorded};
-use steps::Steps;
+use steps::{Step, Steps};
 
 /// The largest number of steps over all ranks. They take at most 200 bytes each.
 const MAX_STEPS: usize = 2_000_000;
+
+/// What a timeline says of all ranks.
+#[derive(Debug)]
+pub struct Shared {
+    /// The operations that are collectives, in the order of their ends.
+    operations: Vec<Operation>,
+    /// Whether they say when each rank was ready.
+    is_of_all: bool,
+    steps: Vec<Step>,
+    cycle_nanos: u64,
+}
+
+/// A timeline that is read.
+pub(crate) struct Read {
+    pub(crate) shared: Arc<Shared>,
+    /// The number of ranks, from 0 on, of which it says something.
+    pub(crate) ranks: u32,
+    /// The number of ranks of the job, if it says that.
+    pub(crate) world_size: Option<u32>,
+    pub(crate) remarks: Remarks,
+}
 
 /// Reads a timeline from its plain bytes.
 ///
 /// # Errors
 /// Returns an error if it is not a list of events, or if no operation is recorded in it.
-pub(crate) fn read(plain: impl Read) -> Result<Vec<OfRank>, Unreadable> {
-    let recorded = events::read(plain)?;
+pub(crate) fn read(plain: impl io::Read) -> Result<Read, Unreadable> {
+    let mut recorded = events::read(plain)?;
     if recorded.operations.is_empty() {
         return Err(Unreadable::NoCollective(Format::Horovod));
     }
     let world_size = recorded.world_size();
-    let mut remarks = recorded.remarks.clone();
+    let mut remarks = std::mem::take(&mut recorded.remarks);
     remarks.add("what ranks do while no collective runs is not recorded: it is other time, whatever it was");
     waiting(&recorded, &mut remarks);
-    let collectives = Collectives::new(&recorded, &mut remarks);
     let steps = Steps::new(&recorded, &mut remarks);
-    let steps = steps.limited(MAX_STEPS / collectives.ranks.len().max(1), &mut remarks);
-    let split = steps.split(&collectives.operations, &mut remarks);
-    let of = |rank: &u32| {
-        let timeline = collectives.timeline(*rank, &split, recorded.cycle_nanos);
-        let of = OfRank::new(Some(*rank), world_size, Content::Timeline(timeline));
-        OfRank { remarks: remarks.clone(), ..of }
-    };
-    Ok(collectives.ranks.iter().map(of).collect())
+    let is_of_all = keep_collectives(&mut recorded, &mut remarks);
+    let ranks = if is_of_all { world_size.unwrap_or(1) } else { 1 };
+    let steps = steps.limited(MAX_STEPS / ranks.max(1) as usize, &mut remarks);
+    let Recorded { operations, cycle_nanos, .. } = recorded;
+    let steps = steps.split(&operations, &mut remarks);
+    let shared = Arc::new(Shared { operations, is_of_all, steps, cycle_nanos });
+    Ok(Read { shared, ranks, world_size, remarks })
 }
 
 /// Says which tensors were not reduced when the timeline ends: in a job that hung, these say which ranks are behind.
@@ -76,63 +97,71 @@ fn waiting(recorded: &Recorded, remarks: &mut Remarks) {
     ));
 }
 
-/// The operations that become collectives, and the ranks that they tell something about.
-struct Collectives<'a> {
-    operations: Vec<&'a Operation>,
-    ranks: Vec<u32>,
-    /// Whether they say when each rank was ready.
-    is_of_all: bool,
+/// Keeps the operations that become collectives. Returns whether they say of all ranks when each was ready. That is decided for
+/// all of the timeline alike: times of different kinds are never mixed.
+fn keep_collectives(recorded: &mut Recorded, remarks: &mut Remarks) -> bool {
+    let of_sets = recorded.leave_out_process_sets();
+    if of_sets > 0 {
+        remarks.add(format!(
+            "{} of process sets left out: a set numbers its ranks by itself, and the timeline does not say which ranks of the job \
+             they are",
+            counted(of_sets, "collective")
+        ));
+    }
+    let operations = &mut recorded.operations;
+    let count = operations.len();
+    let unknown: Vec<&Operation> = operations.iter().filter(|one| one.ready.is_empty()).collect();
+    if unknown.len() == count || 2 * unknown.len() > count {
+        remarks.add(of_rank_0(&unknown, count));
+        return false;
+    }
+    if !unknown.is_empty() {
+        remarks.add(format!(
+            "{} of {count} collectives are left out: the timeline does not say when each rank was ready for them ({CACHE})",
+            unknown.len()
+        ));
+    }
+    operations.retain(|one| !one.ready.is_empty());
+    let cycle = recorded.cycle_nanos as f64 / 1e6;
+    remarks.add(format!(
+        "rank 0 notices once in each of its cycles, of about {cycle:.1} ms, which ranks are ready: ranks that it noticed in one cycle \
+         count as ready together, and a collective that runs makes a cycle longer (HOROVOD_CYCLE_TIME)"
+    ));
+    true
 }
 
-impl<'a> Collectives<'a> {
-    /// Decides what the timeline says, for all of it alike: times of different kinds are never mixed.
-    fn new(recorded: &'a Recorded, remarks: &mut Remarks) -> Self {
-        let (of_sets, operations): (Vec<&Operation>, Vec<&Operation>) =
-            recorded.operations.iter().partition(|one| recorded.is_of_process_set(one));
-        if !of_sets.is_empty() {
-            remarks.add(format!(
-                "{} of process sets left out: a set numbers its ranks by itself, and the timeline does not say which ranks of the job \
-                 they are",
-                counted(of_sets.len(), "collective")
-            ));
-        }
-        let count = operations.len();
-        let (known, unknown): (Vec<&Operation>, Vec<&Operation>) =
-            operations.iter().copied().partition(|one| !one.ready.is_empty());
-        if known.is_empty() || 2 * known.len() < count {
-            remarks.add(of_rank_0(&unknown, count));
-            return Self { operations, ranks: vec![0], is_of_all: false };
-        }
-        if !unknown.is_empty() {
-            remarks.add(format!(
-                "{} of {count} collectives are left out: the timeline does not say when each rank was ready for them ({CACHE})",
-                unknown.len()
-            ));
-        }
-        let cycle = recorded.cycle_nanos as f64 / 1e6;
-        remarks.add(format!(
-            "rank 0 notices once in each of its cycles, of about {cycle:.1} ms, which ranks are ready: ranks that it noticed in one cycle \
-             count as ready together, and a collective that runs makes a cycle longer (HOROVOD_CYCLE_TIME)"
-        ));
-        let ranks = (0..recorded.world_size().unwrap_or(1)).collect();
-        Self { operations: known, ranks, is_of_all: true }
-    }
-
-    /// Returns what a rank did. `split` has the numbers and the windows of steps, and which operations are theirs.
-    fn timeline(&self, rank: u32, split: &[steps::Step], cycle_nanos: u64) -> Timeline {
-        let of_step = |step: &steps::Step| {
+impl Shared {
+    /// Returns what a rank did.
+    #[must_use]
+    pub fn timeline(&self, rank: u32) -> Timeline {
+        let of_step = |step: &Step| {
             let collectives: Vec<Timed> =
                 step.operations.clone().filter_map(|at| self.timed(rank, at)).collect();
             let spans = unclear(&collectives);
             TimedStep { number: step.number, window: step.window, spans, collectives }
         };
-        let error_nanos = if self.is_of_all { cycle_nanos.div_ceil(2) } else { 0 };
-        Timeline { steps: split.iter().map(of_step).collect(), groups: Vec::new(), error_nanos }
+        let steps = self.steps.iter().map(of_step).collect();
+        Timeline { steps, groups: Vec::new(), error_nanos: self.error_nanos() }
+    }
+
+    /// Returns by how much a time of a rank may be off against another rank's, in nanoseconds.
+    pub(crate) fn error_nanos(&self) -> u64 {
+        if self.is_of_all { self.cycle_nanos.div_ceil(2) } else { 0 }
+    }
+
+    /// Returns the number of collectives of a rank.
+    pub(crate) fn collectives(&self) -> usize {
+        self.operations.len()
+    }
+
+    /// Returns the number and the window of the first step.
+    pub(crate) fn first_step(&self) -> Option<(u64, Interval)> {
+        self.steps.first().map(|step| (step.number, step.window))
     }
 
     /// Returns an operation as a collective of a rank; `None` if the rank took no part that is recorded.
     fn timed(&self, rank: u32, at: usize) -> Option<Timed> {
-        let operation = self.operations[at];
+        let operation = &self.operations[at];
         let began = if self.is_of_all { operation.ready_on(rank)? } else { operation.begin };
         Some(Timed {
             function: operation.function,

@@ -1,12 +1,16 @@
 //! The files of several ranks as one job: which rank each is, and the batches that an agent on each rank would have sent.
+//!
+//! Ranks are converted on all cores. What a file holds of a rank is dropped as soon as its batches are packed, because packed
+//! records take a small part of the memory.
 
 mod batches;
 mod clocks;
 mod ranks;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
-use wire::batch::Batch;
+use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
 use wire::ids::RunId;
 
 use crate::calls::{self, Calls};
@@ -16,6 +20,10 @@ use crate::kineto::device_steps;
 use crate::records::{RankRecords, records};
 use crate::remarks::Remarks;
 use crate::source::{Content, OfRank, Source};
+use crate::timeline::Timeline;
+
+use batches::Packed;
+use clocks::Proof;
 
 /// What a rank of a file became.
 #[derive(Clone, Debug)]
@@ -41,8 +49,8 @@ pub struct Job {
     pub ranks: Vec<ImportedRank>,
     /// The number of ranks of the job, with those that have no file.
     pub world_size: u32,
-    /// The batches, in the order in which they are to be sent.
-    pub batches: Vec<Batch>,
+    /// The batches, packed ([`wire::codec::encode`]), in the order in which they are to be sent.
+    pub frames: Vec<Vec<u8>>,
     /// What concerns all files, as sentences. What they say about a hang comes first.
     pub remarks: Vec<String>,
 }
@@ -105,14 +113,29 @@ pub enum NotAJob {
         /// Another file.
         second: String,
     },
+    /// The records cannot be packed.
+    #[error("the records cannot be packed: {0}")]
+    NotPacked(String),
 }
 
-/// A rank with its content and its records.
-struct Found {
-    rank: u32,
-    file: String,
-    of: OfRank,
-    records: RankRecords,
+/// A rank whose records are packed.
+struct Converted {
+    imported: ImportedRank,
+    /// By how much its times may be off against another rank's of its file, in nanoseconds.
+    error_nanos: u64,
+    proofs: Vec<Proof>,
+    packed: Packed,
+}
+
+impl Converted {
+    /// Returns what is known of its clock. `first` is the file of the first rank.
+    fn recorded(&self, first: Option<&String>) -> clocks::Recorded<'_> {
+        clocks::Recorded {
+            proofs: &self.proofs,
+            is_of_first: Some(&self.imported.file) == first,
+            error_nanos: self.error_nanos,
+        }
+    }
 }
 
 /// Joins the files of one job, in any order.
@@ -121,18 +144,32 @@ struct Found {
 /// Returns an error if they cannot be of one job.
 pub fn join(run: &RunId, name: &str, sources: Vec<Source>) -> Result<Job, NotAJob> {
     one_format(&sources)?;
-    let placed = ranks::place(sources)?;
-    let (world_size, mut remarks) = (placed.world_size, placed.remarks);
-    let (ranks, files): (Vec<u32>, Vec<(String, OfRank)>) = placed.ranks.into_iter().unzip();
-    let of: Vec<(u32, &OfRank)> = ranks.iter().copied().zip(files.iter().map(|(_, of)| of)).collect();
-    let (records, said) = all_records(&of, world_size);
+    let is_one_file = sources.len() == 1;
+    let ranks::Placed { ranks, world_size, mut remarks } = ranks::place(sources)?;
+    let (together, said) = together(&ranks, world_size);
     said.into_iter().rev().for_each(|sentence| remarks.insert(0, sentence));
-    let found = ranks.into_iter().zip(files).zip(records);
-    let found: Vec<Found> =
-        found.map(|((rank, (file, of)), records)| Found { rank, file, of, records }).collect();
-    same_steps(&found)?;
-    let batches = batches::batches(run, name, world_size, &found);
-    Ok(Job { ranks: found.into_iter().map(imported).collect(), world_size, batches, remarks })
+    let ranks: Vec<_> = ranks.into_iter().zip(together).collect();
+    let convert = |((rank, (file, of)), timeline): ((u32, (String, OfRank)), Option<Timeline>)| {
+        let mut records = match timeline {
+            Some(timeline) => timeline.records(world_size),
+            None => records_of(&of, rank, world_size),
+        };
+        // Ranks of one file have one clock.
+        let proofs = if is_one_file { Vec::new() } else { clocks::proofs(&records.events) };
+        let sender = batches::Sender { run, name, world_size, rank, file: &file, of: &of };
+        let packed = sender.pack(&mut records).map_err(|error| NotAJob::NotPacked(error.to_string()))?;
+        let error_nanos = of.error_nanos();
+        Ok(Converted { imported: imported(rank, file, &of, records), error_nanos, proofs, packed })
+    };
+    let converted: Vec<Converted> = ranks.into_par_iter().map(convert).collect::<Result<_, _>>()?;
+    same_steps(&converted)?;
+    let first = converted.first().map(|first| &first.imported.file);
+    let recorded = converted.iter().map(|one| one.recorded(first));
+    let clocks = clocks::align(&recorded.collect::<Vec<_>>());
+    let (ranks, packed): (_, Vec<Packed>) =
+        converted.into_iter().map(|one| (one.imported, one.packed)).unzip();
+    let frames = batches::in_rounds(packed, clocks).map_err(|error| NotAJob::NotPacked(error.to_string()))?;
+    Ok(Job { ranks, world_size, frames, remarks })
 }
 
 /// Checks that all files are of one format: their times mean different things.
@@ -149,54 +186,63 @@ fn one_format(sources: &[Source]) -> Result<(), NotAJob> {
     }
 }
 
-/// Returns the records of each rank, and what the files say of the job, as sentences.
-fn all_records(of: &[(u32, &OfRank)], world_size: u32) -> (Vec<RankRecords>, Vec<String>) {
-    let dumps: Vec<_> = of
-        .iter()
-        .filter_map(|&(rank, of)| match &of.content {
+/// Returns the timelines of the ranks whose files tell when something happened only together, and what the files say of the job, as
+/// sentences.
+fn together(
+    ranks: &BTreeMap<u32, (String, OfRank)>,
+    world_size: u32,
+) -> (Vec<Option<Timeline>>, Vec<String>) {
+    let of = || ranks.iter().map(|(&rank, (_, of))| (rank, &of.content));
+    let dumps: Vec<_> = of()
+        .filter_map(|(rank, content)| match content {
             Content::Dump(dump) => Some((rank, &**dump)),
             _ => None,
         })
         .collect();
     let mut sentences =
         if dumps.is_empty() { Vec::new() } else { flight_recorder::findings(&dumps, world_size) };
-    let calls: Vec<Cow<'_, Calls>> = of.iter().filter_map(|(_, of)| calls_of(&of.content)).collect();
-    if calls.len() == of.len() {
-        let (timelines, remarks) =
-            calls::timelines(&calls.iter().map(|calls| &**calls).collect::<Vec<_>>(), world_size);
-        sentences.extend(remarks.sentences());
-        return (timelines.iter().map(|timeline| timeline.records(world_size)).collect(), sentences);
+    let calls: Vec<Cow<'_, Calls>> = of().filter_map(|(_, content)| calls_of(content)).collect();
+    if calls.len() < ranks.len() {
+        return (vec![None; ranks.len()], sentences);
     }
-    let of_rank = |(rank, of): &(u32, &OfRank)| match &of.content {
-        Content::Trace(trace) => records(trace, &device_steps(trace), *rank, world_size),
+    let (timelines, remarks) =
+        calls::timelines(&calls.iter().map(|calls| &**calls).collect::<Vec<_>>(), world_size);
+    sentences.extend(remarks.sentences());
+    (timelines.into_iter().map(Some).collect(), sentences)
+}
+
+/// Returns the records of a rank whose file tells when something happened.
+fn records_of(of: &OfRank, rank: u32, world_size: u32) -> RankRecords {
+    match &of.content {
+        Content::Trace(trace) => records(trace, &device_steps(trace), rank, world_size),
         Content::Timeline(timeline) => timeline.records(world_size),
+        Content::Shared(shared) => shared.timeline(rank).records(world_size),
         Content::Dump(_) | Content::Calls(_) => RankRecords::default(),
-    };
-    (of.iter().map(of_rank).collect(), sentences)
+    }
 }
 
 fn calls_of(content: &Content) -> Option<Cow<'_, Calls>> {
     match content {
         Content::Dump(dump) => Some(Cow::Owned(dump.calls())),
         Content::Calls(calls) => Some(Cow::Borrowed(calls)),
-        Content::Trace(_) | Content::Timeline(_) => None,
+        Content::Trace(_) | Content::Timeline(_) | Content::Shared(_) => None,
     }
 }
 
 /// Checks that all ranks have a step in common.
-fn same_steps(found: &[Found]) -> Result<(), NotAJob> {
-    let Some((first, others)) = found.split_first() else { return Err(NotAJob::Empty) };
-    let is_common = |step: &u64| first.records.steps.contains(step);
-    match others.iter().find(|other| !other.records.steps.iter().any(is_common)) {
+fn same_steps(converted: &[Converted]) -> Result<(), NotAJob> {
+    let mut ranks = converted.iter().map(|one| &one.imported);
+    let Some(first) = ranks.next() else { return Err(NotAJob::Empty) };
+    let is_common = |step: &u64| first.steps.contains(step);
+    match ranks.find(|other| !other.steps.iter().any(is_common)) {
         Some(second) => Err(NotAJob::OtherSteps { first: first.file.clone(), second: second.file.clone() }),
         None => Ok(()),
     }
 }
 
-fn imported(found: Found) -> ImportedRank {
-    let Found { rank, file, of, records } = found;
+fn imported(rank: u32, file: String, of: &OfRank, records: RankRecords) -> ImportedRank {
     let mut remarks: Remarks = of.remarks.clone();
-    records.remarks.iter().for_each(|(text, _)| remarks.add(text));
+    remarks.append(records.remarks);
     ImportedRank {
         rank,
         file,

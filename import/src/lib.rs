@@ -64,7 +64,7 @@ pub fn read(file: &str, bytes: impl Read) -> Result<Source, Unreadable> {
         Format::FlightRecorder => vec![flight_recorder::read(plain)?.into()],
         Format::Inspector => vec![inspector::read(plain)?],
         Format::Stragglers => stragglers::read(plain)?,
-        Format::Horovod => horovod::read(plain)?,
+        Format::Horovod => horovod::read(plain)?.into(),
         Format::Execution => {
             let is_protobuf = execution::is_protobuf(plain.head());
             vec![execution::read(plain, is_protobuf)?]

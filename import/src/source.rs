@@ -1,12 +1,14 @@
 //! A file and what it holds of each rank.
 
 use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 use fnv::FnvHasher;
 
 use crate::calls::Calls;
 use crate::flight_recorder::Dump;
 use crate::format::Format;
+use crate::horovod::{self, Shared};
 use crate::kineto::Trace;
 use crate::remarks::Remarks;
 use crate::timeline::Timeline;
@@ -22,6 +24,8 @@ pub enum Content {
     Calls(Calls),
     /// What the rank did, with times.
     Timeline(Timeline),
+    /// What all ranks did, with times, which is in memory once for all of them.
+    Shared(Arc<Shared>),
 }
 
 /// What a file holds of one rank.
@@ -52,7 +56,7 @@ impl OfRank {
     pub(crate) fn kernels(&self) -> u64 {
         match &self.content {
             Content::Trace(trace) => trace.work.len() as u64,
-            Content::Dump(_) | Content::Calls(_) | Content::Timeline(_) => 0,
+            Content::Dump(_) | Content::Calls(_) | Content::Timeline(_) | Content::Shared(_) => 0,
         }
     }
 
@@ -64,6 +68,7 @@ impl OfRank {
             Content::Dump(dump) => dump.entries.len(),
             Content::Calls(calls) => calls.calls.len(),
             Content::Timeline(timeline) => timeline.held(),
+            Content::Shared(shared) => shared.collectives(),
         }
     }
 
@@ -71,6 +76,7 @@ impl OfRank {
     pub(crate) fn error_nanos(&self) -> u64 {
         match &self.content {
             Content::Timeline(timeline) => timeline.error_nanos,
+            Content::Shared(shared) => shared.error_nanos(),
             Content::Trace(_) | Content::Dump(_) | Content::Calls(_) => 0,
         }
     }
@@ -96,8 +102,21 @@ impl OfRank {
                 let first = timeline.steps.first().map(|step| (step.number, step.window));
                 (self.rank, timeline.steps.len(), first).hash(&mut hasher);
             }
+            Content::Shared(shared) => {
+                (self.rank, shared.collectives(), shared.first_step()).hash(&mut hasher);
+            }
         }
         hasher.finish()
+    }
+}
+
+impl From<horovod::Read> for Vec<OfRank> {
+    fn from(read: horovod::Read) -> Self {
+        let of = |rank| {
+            let of = OfRank::new(Some(rank), read.world_size, Content::Shared(Arc::clone(&read.shared)));
+            OfRank { remarks: read.remarks.clone(), ..of }
+        };
+        (0..read.ranks).map(of).collect()
     }
 }
 

@@ -6,6 +6,8 @@ use std::path::Path;
 
 use import::job::{self, Job, NotAJob};
 use import::{Format, Source, Unreadable, read};
+use wire::batch::Batch;
+use wire::codec;
 use wire::event::{BucketRecord, Event, Function, Source as Measured, SpanKind};
 use wire::ids::RunId;
 
@@ -27,10 +29,18 @@ fn join(sources: Vec<Source>) -> Result<Job, NotAJob> {
     job::join(&RunId::new("one").unwrap(), "one", sources)
 }
 
+fn batches(job: &Job) -> impl Iterator<Item = Batch> {
+    job.frames.iter().map(|frame| codec::decode(frame).unwrap())
+}
+
+/// Returns the records of a rank.
+fn records(job: &Job, rank: u32) -> impl Iterator<Item = Event> {
+    batches(job).filter(move |batch| batch.rank.0 == rank).flat_map(|batch| batch.events)
+}
+
 fn buckets(job: &Job, rank: u32) -> Vec<BucketRecord> {
-    let of_rank = job.batches.iter().filter(|batch| batch.rank.0 == rank);
-    let events = of_rank.flat_map(|batch| &batch.events);
-    events.filter_map(|event| if let Event::Bucket(bucket) = event { Some(*bucket) } else { None }).collect()
+    let bucket = |event| if let Event::Bucket(bucket) = event { Some(bucket) } else { None };
+    records(job, rank).filter_map(bucket).collect()
 }
 
 fn says(job: &Job, sentence: &str) -> bool {
@@ -111,9 +121,9 @@ fn durations_of_the_device_say_who_came_late() {
     assert_eq!((first[0].seq, first[0].source), (Function::AllReduce.numbered(1), Measured::DeviceEvent));
     assert_eq!(second[0].start - first[0].start, 1_000_000);
     assert_eq!((first[0].end, first[2].bytes), (second[0].end, 4_000));
-    let unclear = job.batches.iter().flat_map(|batch| &batch.events);
-    let unclear =
-        unclear.filter(|event| matches!(event, Event::Span(span) if span.kind == SpanKind::Unclear));
+    let unclear = batches(&job)
+        .flat_map(|batch| batch.events)
+        .filter(|event| matches!(event, Event::Span(span) if span.kind == SpanKind::Unclear));
     assert_eq!(unclear.count(), 6, "nothing shows what the ranks compute meanwhile");
 }
 
@@ -222,7 +232,7 @@ fn a_timeline_of_a_killed_job_says_which_rank_it_waited_for() {
     let first = buckets(&job, 0).last().copied().unwrap();
     // Cycles begin 5 ms apart, and the last rank is two cycles later than the first one.
     assert!((last.start - first.start - 10_000_000).abs() < 10_000);
-    let probe = job.batches.iter().find(|batch| batch.rank.0 == 1).unwrap().probes[1];
+    let probe = batches(&job).find(|batch| batch.rank.0 == 1).unwrap().probes[1];
     let doubt = probe.received - probe.sent;
     assert!(
         (4_990_000..5_020_000).contains(&doubt),
@@ -244,13 +254,11 @@ fn a_timeline_of_cached_responses_is_one_of_rank_0() {
 }
 
 fn spans(job: &Job, rank: u32, kind: SpanKind) -> Vec<i64> {
-    let of_rank = job.batches.iter().filter(|batch| batch.rank.0 == rank);
-    let events = of_rank.flat_map(|batch| &batch.events);
-    let of_kind = |event: &Event| match event {
+    let of_kind = |event| match event {
         Event::Span(span) if span.kind == kind => Some(span.end - span.begin),
         _ => None,
     };
-    events.filter_map(of_kind).collect()
+    records(job, rank).filter_map(of_kind).collect()
 }
 
 #[test]

@@ -3,7 +3,6 @@
 use fuzz::{Corpus, Verdict};
 use import::job;
 use import::kineto::{self, figures};
-use wire::batch::Batch;
 use wire::codec;
 use wire::event::Event;
 use wire::ids::RunId;
@@ -28,11 +27,8 @@ fn damaged_files_are_errors_or_jobs() {
         }
         let run = RunId::new("fuzzed").map_err(|error| error.to_string())?;
         let Ok(job) = job::join(&run, "fuzzed", sources) else { return Ok(()) };
-        for batch in &job.batches {
-            let frame = codec::encode_plain(batch);
-            let decoded =
-                codec::decode_plain(&frame).map_err(|error| format!("a batch is refused: {error}"))?;
-            ensure(decoded == by_kind(batch), "a batch comes back")?;
+        for frame in &job.frames {
+            let batch = codec::decode(frame).map_err(|error| format!("a batch is refused: {error}"))?;
             ensure(batch.events.iter().all(is_in_order), "times are in order")?;
         }
         Ok(())
@@ -45,13 +41,6 @@ fn are_sums(trace: &kineto::Trace) -> Verdict {
         ensure(found.hidden_nanos <= found.compute_nanos.min(found.communication_nanos), "overlap")?;
     }
     Ok(())
-}
-
-/// Returns the batch with its records by kind, as the wire format orders them.
-fn by_kind(batch: &Batch) -> Batch {
-    let mut batch = batch.clone();
-    batch.events.sort_by_key(|event| event.kind() as u8);
-    batch
 }
 
 fn is_in_order(event: &Event) -> bool {

@@ -5,7 +5,6 @@ mod text;
 
 use import::job::{self, ImportedRank, Job, NotAJob};
 use import::{OfRank, Source, Unreadable};
-use wire::batch::Batch;
 use wire::ids::{Rank, RunId};
 use wire::views::imports::{ImportedFile, ImportedRun, SkippedFile};
 
@@ -28,8 +27,8 @@ pub struct Files {
 pub struct Read {
     /// What became of the files.
     pub imported: ImportedRun,
-    /// The batches to store, in this order.
-    pub batches: Vec<Batch>,
+    /// The batches to store, packed, in this order.
+    pub frames: Vec<Vec<u8>>,
 }
 
 /// The reason why files do not become a run.
@@ -83,7 +82,7 @@ impl Files {
         if sources.is_empty() {
             return Err(NotImported::Nothing(skipped));
         }
-        let Job { ranks, world_size, batches, remarks } = job::join(run, name, sources)?;
+        let Job { ranks, world_size, frames, remarks } = job::join(run, name, sources)?;
         let remarks = remarks.into_iter().chain(by_rank(&ranks)).collect();
         let imported = ImportedRun {
             run: run.clone(),
@@ -93,7 +92,7 @@ impl Files {
             skipped,
             remarks,
         };
-        Ok(Read { imported, batches })
+        Ok(Read { imported, frames })
     }
 }
 

@@ -3,36 +3,31 @@
 //! A "process" is a tensor. Its events are a negotiation (`NEGOTIATE_ALLREDUCE`) in which each rank that is ready has an entry
 //! with its number as the name, and then the operation (`ALLREDUCE`) with what rank 0 does in it (`NCCL_ALLREDUCE`).
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
 
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use timing::intervals::Interval;
-use wire::batch::MAX_RANKS;
 use wire::event::Function;
 
+use super::entries::{Entry, What, entries};
 use super::passes::Passes;
 use super::tensor;
-use crate::number;
-use crate::pieces::{End, Piece, Pieces};
+use crate::chunks::parse_all;
+use crate::pieces::{End, Pieces};
 use crate::remarks::Remarks;
 use crate::unreadable::Unreadable;
 
-/// The largest number of entries of ranks that are ready. One takes at most 420 bytes until it is sent, all forms that it
-/// takes added.
-const MAX_NOTICED: usize = 2_000_000;
+/// The largest number of entries of ranks that are ready. One takes 16 bytes, at most as many again while it waits for others, and at
+/// most 60 once it is packed.
+const MAX_NOTICED: usize = 8_000_000;
 /// The largest number of operations on tensors. One takes at most 150 bytes.
 const MAX_OPERATIONS: usize = 2_000_000;
 /// The largest number of tensors whose names are kept.
 const MAX_NAMES: usize = 65_536;
-/// The longest part of a name that is kept, in bytes.
-const MAX_NAME: usize = 128;
+/// The remark on an entry that should have a time.
+const UNTIMED: &str = "an event without a time is left out";
 /// The largest number of fused operations whose parts may still end.
 const MAX_FUSED: usize = 1_024;
-/// The activity that only fused operations have.
-const FUSION: &str = "MEMCPY_IN_FUSION_BUFFER";
 
 /// An operation on one tensor, or on tensors that were fused. Times are in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,8 +48,13 @@ pub(super) struct Operation {
 impl Operation {
     /// Returns when a rank was ready.
     pub(super) fn ready_on(&self, rank: u32) -> Option<i64> {
-        let at = self.ready.binary_search_by_key(&rank, |&(rank, _)| rank).ok()?;
-        Some(self.ready[at].1)
+        // Most operations are of all ranks, and then a rank is in its own place.
+        let own_place = self.ready.get(rank as usize).filter(|(of, _)| *of == rank);
+        let search = || {
+            let at = self.ready.binary_search_by_key(&rank, |&(rank, _)| rank).ok()?;
+            self.ready.get(at)
+        };
+        own_place.or_else(search).map(|&(_, time)| time)
     }
 
     /// Adds an operation that was fused with this one: a rank is ready when it is ready for both.
@@ -110,10 +110,16 @@ impl Recorded {
         self.highest.map(|highest| highest + 1)
     }
 
-    /// Returns true if no rank beyond some number was ever ready for a tensor: ranks of a process set are numbered in the set.
-    pub(super) fn is_of_process_set(&self, operation: &Operation) -> bool {
-        let highest = self.tensors.get(&operation.tensor).and_then(|tensor| tensor.highest);
-        highest.is_some() && highest < self.highest
+    /// Leaves out operations of process sets, and returns how many. No rank beyond some number is ever ready for their tensors,
+    /// because a set numbers its ranks by itself.
+    pub(super) fn leave_out_process_sets(&mut self) -> usize {
+        let before = self.operations.len();
+        let (tensors, highest) = (&self.tensors, self.highest);
+        self.operations.retain(|operation| {
+            let of_tensor = tensors.get(&operation.tensor).and_then(|tensor| tensor.highest);
+            of_tensor.is_none() || of_tensor >= highest
+        });
+        before - self.operations.len()
     }
 }
 
@@ -124,51 +130,28 @@ impl Recorded {
 pub(super) fn read(plain: impl Read) -> Result<Recorded, Unreadable> {
     let mut pieces = Pieces::new(plain);
     let mut reading = Reading::default();
-    while let Some(piece) = pieces.piece()? {
-        let Piece::Event(event) = piece else { continue };
-        match serde_json::from_slice::<Event<'_>>(event) {
-            Ok(event) => reading.event(&event),
-            Err(_) => reading.recorded.remarks.add("an event is damaged and left out"),
-        }
-        if reading.is_full() {
-            reading.recorded.remarks.add(format!(
-                "the timeline is longer than is read of one ({MAX_NOTICED} entries of ranks, {MAX_OPERATIONS} operations): the rest of it is left out"
-            ));
-            // What waits for ranks here may go on in the rest.
-            return Ok(Recorded { open: Vec::new(), ..reading.finished() });
-        }
-    }
-    // Horovod closes the list after each event since 0.20.1, and never before.
-    if let End::Early { error: Some(error), .. } = pieces.end() {
-        reading.recorded.remarks.add(format!("the file is damaged, and the rest of it left out: {error}"));
+    let Ok(damage) = parse_all(&mut pieces, entries, |entries| reading.all(entries)) else {
+        reading.recorded.remarks.add(format!(
+            "the timeline is longer than is read of one ({MAX_NOTICED} entries of ranks, {MAX_OPERATIONS} operations): the rest of it is left out"
+        ));
+        // What waits for ranks here may go on in the rest.
+        return Ok(Recorded { open: Vec::new(), ..reading.finished() });
+    };
+    let damage = match (damage, pieces.end()) {
+        (Some(damage), _) if reading.recorded.operations.is_empty() => return Err(damage.into()),
+        (Some(damage), _) => Some(damage.to_string()),
+        // Horovod closes the list after each event since 0.20.1, and never before.
+        (None, End::Early { error, .. }) => error,
+        (None, End::Whole) => None,
+    };
+    if let Some(damage) = damage {
+        reading.recorded.remarks.add(format!("the file is damaged, and the rest of it left out: {damage}"));
     }
     Ok(reading.finished())
 }
 
-#[derive(Deserialize)]
-struct Event<'a> {
-    #[serde(borrow, default)]
-    ph: Cow<'a, str>,
-    #[serde(borrow, default)]
-    name: Cow<'a, str>,
-    #[serde(borrow)]
-    ts: Option<&'a RawValue>,
-    #[serde(default)]
-    pid: u64,
-    #[serde(borrow)]
-    args: Option<Args<'a>>,
-}
-
-#[derive(Deserialize)]
-struct Args<'a> {
-    #[serde(borrow)]
-    name: Option<Cow<'a, str>>,
-    start_time_since_epoch_in_micros: Option<i64>,
-    #[serde(borrow)]
-    dtype: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    shape: Option<Cow<'a, str>>,
-}
+/// As much was read as is kept of a timeline.
+struct Full;
 
 /// How far a tensor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -238,54 +221,59 @@ impl Reading {
             || self.recorded.tensors.len() >= MAX_OPERATIONS
     }
 
-    fn event(&mut self, event: &Event<'_>) {
-        if event.ph == "M" {
-            return self.metadata(event);
+    fn all(&mut self, entries: Vec<Entry>) -> Result<(), Full> {
+        for entry in entries {
+            self.entry(entry);
+            if self.is_full() {
+                return Err(Full);
+            }
         }
-        let Some(time) = event.ts.and_then(|ts| self.nanos(ts.get())) else {
-            return self.recorded.remarks.add("an event without a time is left out");
-        };
-        match &*event.ph {
-            "B" => self.begin(event.pid, &event.name, time),
-            "E" => self.end(event.pid, event.args.as_ref(), time),
-            "X" => self.notice(event.pid, &event.name, time),
-            "i" if event.name == "CYCLE_START" => self.passes.mark(time),
-            _ => {}
+        Ok(())
+    }
+
+    fn entry(&mut self, entry: Entry) {
+        match entry {
+            Entry::Damaged => self.recorded.remarks.add("an event is damaged and left out"),
+            Entry::Untimed => self.recorded.remarks.add(UNTIMED),
+            Entry::Start { micros } => self.start_micros = micros,
+            Entry::Name { tensor, name } => {
+                if self.names.len() < MAX_NAMES {
+                    self.names.insert(tensor, name);
+                }
+            }
+            Entry::Timed { tensor, nanos, what } => match self.time(nanos) {
+                Some(time) => self.happened(tensor, what, time),
+                None => self.recorded.remarks.add(UNTIMED),
+            },
         }
     }
 
-    fn nanos(&self, micros: &str) -> Option<i64> {
-        number::nanos(micros)?.checked_add(self.start_micros.checked_mul(1_000)?)
+    /// Returns a time in nanoseconds since 1970; `None` if it does not fit.
+    fn time(&self, nanos: i64) -> Option<i64> {
+        nanos.checked_add(self.start_micros.checked_mul(1_000)?)
     }
 
-    fn metadata(&mut self, event: &Event<'_>) {
-        let Some(args) = &event.args else { return };
-        if let Some(start) = args.start_time_since_epoch_in_micros {
-            self.start_micros = start;
-        }
-        if let Some(name) = &args.name
-            && self.names.len() < MAX_NAMES
-        {
-            let name = name[..name.floor_char_boundary(MAX_NAME)].to_owned();
-            self.names.insert(event.pid, name);
+    fn happened(&mut self, tensor: u64, what: What, time: i64) {
+        match what {
+            What::Negotiate(function) => self.negotiate(tensor, function, time),
+            What::Ready { rank } => self.notice(tensor, rank, time),
+            What::Begin { function, is_fusion } => self.begin(tensor, function, is_fusion, time),
+            What::End { output } => self.end(tensor, output, time),
+            What::Cycle => self.passes.mark(time),
         }
     }
 
-    fn begin(&mut self, tensor: u64, name: &str, time: i64) {
-        if let Some(operation) = name.strip_prefix("NEGOTIATE_") {
-            return self.negotiate(tensor, operation, time);
-        }
+    fn begin(&mut self, tensor: u64, function: Option<Function>, is_fusion: bool, time: i64) {
         let pending = self.pending.entry(tensor).or_insert_with(|| Pending::new(Stage::Agreed, None));
         if let Stage::Running { activities } = &mut pending.stage {
             *activities = activities.saturating_add(1);
-            pending.is_fused |= name == FUSION;
+            pending.is_fused |= is_fusion;
             // Rank 0 begins activities when it has begun all operations of an order.
             if pending.order == self.order {
                 self.open_order = None;
             }
             return;
         }
-        let function = tensor::function(name);
         if function.is_none() || self.open_order != function {
             self.order += 1;
             self.open_order = function;
@@ -294,10 +282,9 @@ impl Reading {
         (pending.function, pending.order) = (function, self.order);
     }
 
-    fn negotiate(&mut self, tensor: u64, operation: &str, time: i64) {
+    fn negotiate(&mut self, tensor: u64, function: Option<Function>, time: i64) {
         self.open_order = None;
-        let new =
-            Pending { function: tensor::function(operation), ..Pending::new(Stage::Negotiating, Some(time)) };
+        let new = Pending { function, ..Pending::new(Stage::Negotiating, Some(time)) };
         match self.pending.get_mut(&tensor) {
             // An entry of a rank came before.
             Some(pending) if pending.stage == Stage::Negotiating && pending.asked.is_none() => {
@@ -317,8 +304,7 @@ impl Reading {
     }
 
     /// Takes note of a rank that is ready.
-    fn notice(&mut self, tensor: u64, rank: &str, time: i64) {
-        let Some(rank) = rank.parse().ok().filter(|&rank: &u32| rank < MAX_RANKS) else { return };
+    fn notice(&mut self, tensor: u64, rank: u32, time: i64) {
         self.open_order = None;
         let time = self.passes.notice(rank, time);
         let pending = self.pending.entry(tensor).or_insert_with(|| Pending::new(Stage::Negotiating, None));
@@ -332,7 +318,7 @@ impl Reading {
         }
     }
 
-    fn end(&mut self, tensor: u64, args: Option<&Args<'_>>, time: i64) {
+    fn end(&mut self, tensor: u64, output: Option<u64>, time: i64) {
         let Some(pending) = self.pending.get_mut(&tensor) else { return };
         if pending.order == self.order {
             self.open_order = None;
@@ -347,13 +333,14 @@ impl Reading {
                 }
             }
             Stage::Agreed => {}
-            Stage::Running { activities: 0 } => self.ended(tensor, args, time),
+            Stage::Running { activities: 0 } => self.ended(tensor, output, time),
             Stage::Running { activities } => *activities -= 1,
         }
     }
 
-    fn ended(&mut self, tensor: u64, args: Option<&Args<'_>>, time: i64) {
-        let Some(pending) = self.pending.remove(&tensor) else { return };
+    fn ended(&mut self, tensor: u64, output: Option<u64>, time: i64) {
+        let Some(mut pending) = self.pending.remove(&tensor) else { return };
+        pending.ready.shrink_to_fit();
         let Some(function) = pending.function else {
             self.noticed -= pending.ready.len();
             return self
@@ -361,7 +348,6 @@ impl Reading {
                 .remarks
                 .add("an operation that failed, or began before the timeline, is left out");
         };
-        let output = args.and_then(|args| tensor::bytes(args.dtype.as_deref()?, args.shape.as_deref()?));
         let of = self.recorded.tensors.entry(tensor).or_default();
         of.ends.push(time);
         of.highest = of.highest.max(pending.ready.last().map(|&(rank, _)| rank));

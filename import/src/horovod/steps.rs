@@ -56,8 +56,8 @@ impl Steps {
     }
 
     /// Returns the steps with their operations, which are in order of their ends.
-    pub(super) fn split(&self, operations: &[&Operation], remarks: &mut Remarks) -> Vec<Step> {
-        let first = |from: usize, to: usize| operations[from..to].iter().map(|one| one.earliest()).min();
+    pub(super) fn split(&self, operations: &[Operation], remarks: &mut Remarks) -> Vec<Step> {
+        let first = |from: usize, to: usize| operations[from..to].iter().map(Operation::earliest).min();
         let (Some(last), false) = (operations.last(), self.ends.is_empty()) else {
             let begin = first(0, operations.len()).unwrap_or(0);
             let end = operations.last().map_or(begin, |last| last.end);

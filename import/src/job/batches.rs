@@ -1,75 +1,106 @@
 //! The batches that agents would have sent.
 
+use std::io;
+
 use wire::attributes::{Attributes, MAX_VALUE_BYTES};
 use wire::batch::{Batch, Bye, Hello, Instrumentation, Note};
-use wire::clock::{ClockAnchor, UnixNanos};
+use wire::clock::{ClockAnchor, MonoNanos, UnixNanos};
+use wire::codec;
 use wire::ids::{BatchSeq, Incarnation, Rank, RunId};
 
-use super::{Found, clocks};
+use super::clocks::{Clock, probes};
 use crate::records::RankRecords;
 use crate::source::OfRank;
 
 /// The largest number of records of a batch: far fewer than the wire format allows, so that no batch is too long.
 const RECORDS: usize = 16_384;
 
-/// Returns the batches of all ranks, so that the ranks' steps arrive together.
-pub(super) fn batches(run: &RunId, name: &str, world_size: u32, found: &[Found]) -> Vec<Batch> {
-    let mut rounds: Vec<Vec<Batch>> = Vec::new();
-    let is_of_first = |one: &Found| found.first().is_some_and(|first| first.file == one.file);
-    let recorded: Vec<clocks::Recorded<'_>> = found
-        .iter()
-        .map(|found| clocks::Recorded {
-            records: &found.records,
-            is_of_first: is_of_first(found),
-            error_nanos: found.of.error_nanos(),
-        })
-        .collect();
-    let clocks = clocks::align(&recorded);
-    for (Found { rank, file, of, records }, clock) in found.iter().zip(clocks) {
-        let batch = Batch {
-            run: run.clone(),
-            rank: Rank(*rank),
-            world_size,
-            incarnation: Incarnation(of.identity(file)),
+/// A rank whose batches are made.
+pub(super) struct Sender<'a> {
+    pub(super) run: &'a RunId,
+    pub(super) name: &'a str,
+    pub(super) world_size: u32,
+    pub(super) rank: u32,
+    pub(super) file: &'a str,
+    pub(super) of: &'a OfRank,
+}
+
+/// The batches of a rank.
+pub(super) struct Packed {
+    /// The identity. It lacks probes of the clock, which are known when all ranks are.
+    hello: Batch,
+    /// When the first step begins.
+    begin: MonoNanos,
+    /// The batches after it, packed: the records, and the goodbye.
+    frames: Vec<Vec<u8>>,
+}
+
+impl Sender<'_> {
+    /// Packs the records of the rank, which are taken.
+    ///
+    /// # Errors
+    /// Returns an error if the compressor fails ([`codec::encode`]).
+    pub(super) fn pack(&self, records: &mut RankRecords) -> io::Result<Packed> {
+        let begin = records.begin;
+        let empty = self.empty(begin);
+        let parts =
+            records.events.chunks(RECORDS).map(|events| Batch { events: events.to_vec(), ..empty.clone() });
+        let summary = records.summary.take().map(Note::Traced);
+        let goodbye = Note::Bye(Bye { completed: true, reason: String::new() });
+        let goodbye = Batch { notes: summary.into_iter().chain([goodbye]).collect(), ..empty.clone() };
+        let numbered =
+            parts.chain([goodbye]).zip(1..).map(|(batch, seq)| Batch { seq: BatchSeq(seq), ..batch });
+        let frames = numbered.map(|batch| codec::encode(&batch)).collect::<io::Result<_>>()?;
+        records.events = Vec::new();
+        Ok(Packed { hello: Batch { notes: self.identity(), ..empty }, begin, frames })
+    }
+
+    fn empty(&self, begin: MonoNanos) -> Batch {
+        Batch {
+            run: self.run.clone(),
+            rank: Rank(self.rank),
+            world_size: self.world_size,
+            incarnation: Incarnation(self.of.identity(self.file)),
             seq: BatchSeq(0),
-            anchor: anchor(records),
-            probes: clocks::probes(records.begin, clock),
+            anchor: ClockAnchor { mono: begin, unix: UnixNanos(begin.0) },
+            probes: Vec::new(),
             drops: Vec::new(),
             notes: Vec::new(),
             events: Vec::new(),
+        }
+    }
+
+    fn identity(&self) -> Vec<Note> {
+        let hello = Hello {
+            name: self.name.to_owned(),
+            host: String::new(),
+            clock: String::new(),
+            pid: 0,
+            local_rank: self.rank,
+            sample_unit: String::new(),
+            parameters: 0,
+            instrumentation: Instrumentation::Trace,
         };
-        for (round, batch) in of_rank(&batch, name, file, of, records).into_iter().enumerate() {
+        vec![Note::Hello(hello), Note::Attributes(attributes(self.file, self.of))]
+    }
+}
+
+/// Returns the batches of all ranks, so that the ranks' steps arrive together.
+///
+/// # Errors
+/// Returns an error if the compressor fails ([`codec::encode`]).
+pub(super) fn in_rounds(ranks: Vec<Packed>, clocks: Vec<Clock>) -> io::Result<Vec<Vec<u8>>> {
+    let mut rounds: Vec<Vec<Vec<u8>>> = Vec::new();
+    for (Packed { hello, begin, frames }, clock) in ranks.into_iter().zip(clocks) {
+        let hello = codec::encode(&Batch { probes: probes(begin, clock), ..hello })?;
+        for (round, frame) in std::iter::once(hello).chain(frames).enumerate() {
             if rounds.len() == round {
                 rounds.push(Vec::new());
             }
-            rounds[round].push(batch);
+            rounds[round].push(frame);
         }
     }
-    rounds.into_iter().flatten().collect()
-}
-
-/// Returns the batches of a rank: the identity first, and the goodbye with the last records.
-fn of_rank(empty: &Batch, name: &str, file: &str, of: &OfRank, records: &RankRecords) -> Vec<Batch> {
-    let hello = Hello {
-        name: name.to_owned(),
-        host: String::new(),
-        clock: String::new(),
-        pid: 0,
-        local_rank: empty.rank.0,
-        sample_unit: String::new(),
-        parameters: 0,
-        instrumentation: Instrumentation::Trace,
-    };
-    let first =
-        Batch { notes: vec![Note::Hello(hello), Note::Attributes(attributes(file, of))], ..empty.clone() };
-    let empty = Batch { probes: Vec::new(), ..empty.clone() };
-    let parts =
-        records.events.chunks(RECORDS).map(|events| Batch { events: events.to_vec(), ..empty.clone() });
-    let summary = records.summary.clone().map(Note::Traced);
-    let goodbye = Note::Bye(Bye { completed: true, reason: String::new() });
-    let goodbye = Batch { notes: summary.into_iter().chain([goodbye]).collect(), ..empty.clone() };
-    let all = std::iter::once(first).chain(parts).chain(std::iter::once(goodbye));
-    all.zip(0..).map(|(batch, seq)| Batch { seq: BatchSeq(seq), ..batch }).collect()
+    Ok(rounds.into_iter().flatten().collect())
 }
 
 fn attributes(file: &str, of: &OfRank) -> Attributes {
@@ -80,15 +111,10 @@ fn attributes(file: &str, of: &OfRank) -> Attributes {
     Attributes { labels: labels.collect(), software: software.collect() }
 }
 
-fn anchor(records: &RankRecords) -> ClockAnchor {
-    ClockAnchor { mono: records.begin, unix: UnixNanos(records.begin.0) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::kineto::Trace;
-    use wire::clock::MonoNanos;
     use wire::event::{Event, StepRecord};
     use wire::ids::Step;
 
@@ -101,20 +127,24 @@ mod tests {
             samples: 0,
             shadow: false,
         });
-        let records = RankRecords { events: vec![event; RECORDS + 1], ..RankRecords::default() };
         let run = RunId::new("one").unwrap();
-        let found = [(0, "a"), (1, "b")].map(|(rank, file)| Found {
-            rank,
-            file: file.to_owned(),
-            of: Trace::default().into(),
-            records: records.clone(),
+        let of: OfRank = Trace::default().into();
+        let packed = [(0, "a"), (1, "b")].map(|(rank, file)| {
+            let mut records = RankRecords { events: vec![event; RECORDS + 1], ..RankRecords::default() };
+            Sender { run: &run, name: "job", world_size: 2, rank, file, of: &of }.pack(&mut records).unwrap()
         });
-        let batches = batches(&run, "job", 2, &found);
+        let clocks = vec![Clock { offset: 0, bound: 0 }; 2];
+        let frames = in_rounds(packed.into(), clocks).unwrap();
+        let batches: Vec<Batch> = frames.iter().map(|frame| codec::decode(frame).unwrap()).collect();
         assert_eq!(batches.len(), 2 * 4);
         assert!(matches!(batches[0].notes[0], Note::Hello(_)) && matches!(batches[7].notes[0], Note::Bye(_)));
         assert_eq!(
-            batches.iter().map(|batch| (batch.rank.0, batch.seq.0)).take(4).collect::<Vec<_>>(),
-            [(0, 0), (1, 0), (0, 1), (1, 1)]
+            batches
+                .iter()
+                .map(|batch| (batch.rank.0, batch.seq.0, batch.probes.len()))
+                .take(4)
+                .collect::<Vec<_>>(),
+            [(0, 0, 2), (1, 0, 2), (0, 1, 0), (1, 1, 0)]
         );
         assert_eq!(batches.iter().map(|batch| batch.events.len()).max(), Some(RECORDS));
         assert_ne!(batches[0].incarnation, batches[1].incarnation);

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use timing::clocks::{AlignedCollective, ClockFit, tighten};
 use wire::clock::{MonoNanos, Probe, ServerNanos};
 use wire::event::{BucketRecord, Event, Function};
-
-use crate::records::RankRecords;
+use wire::ids::{Comm, Seq};
 
 /// By how much the clock of a trace may differ from that of the first one, in nanoseconds, before collectives say more.
 const CLOCK_ERROR_NANOS: u64 = 10_000_000_000;
@@ -20,10 +19,19 @@ pub(super) struct Clock {
     pub(super) bound: u64,
 }
 
-/// The records of a rank, and what is known of their clock before collectives say more.
+/// A collective that says something about clocks, because its ranks wait for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Proof {
+    comm: Comm,
+    seq: Seq,
+    start: MonoNanos,
+    end: MonoNanos,
+}
+
+/// What is known of the clock of a rank.
 #[derive(Clone, Copy)]
 pub(super) struct Recorded<'a> {
-    pub(super) records: &'a RankRecords,
+    pub(super) proofs: &'a [Proof],
     /// Whether they are of the file of the first rank, which has one clock.
     pub(super) is_of_first: bool,
     /// By how much times may be off against another rank's of that clock, in nanoseconds.
@@ -43,9 +51,9 @@ pub(super) fn align(ranks: &[Recorded<'_>]) -> Vec<Clock> {
     let mut fits: Vec<Option<ClockFit>> = (0..ranks.len()).map(|at| Some(fit(at))).collect();
     let mut joined: BTreeMap<_, AlignedCollective> = BTreeMap::new();
     for (at, rank) in ranks.iter().enumerate() {
-        for bucket in rank.records.events.iter().filter_map(proof) {
-            let times = (at, ServerNanos(bucket.start.0), ServerNanos(bucket.end.0));
-            joined.entry((bucket.comm, bucket.seq)).or_default().push(times);
+        for proof in rank.proofs {
+            let times = (at, ServerNanos(proof.start.0), ServerNanos(proof.end.0));
+            joined.entry((proof.comm, proof.seq)).or_default().push(times);
         }
     }
     tighten(&mut fits, &joined.into_values().collect::<Vec<_>>());
@@ -56,12 +64,16 @@ pub(super) fn align(ranks: &[Recorded<'_>]) -> Vec<Clock> {
     fits.iter().flatten().zip(ranks).map(clock).collect()
 }
 
-/// Returns the record of a collective whose ranks wait for each other.
-fn proof(event: &Event) -> Option<&BucketRecord> {
-    match event {
-        Event::Bucket(bucket) if Function::from_seq(bucket.seq).waits_for_all() => Some(bucket),
+/// Returns the collectives of a rank whose ranks wait for each other.
+pub(super) fn proofs(events: &[Event]) -> Vec<Proof> {
+    let proof = |event: &Event| match event {
+        Event::Bucket(bucket) if Function::from_seq(bucket.seq).waits_for_all() => {
+            let BucketRecord { comm, seq, start, end, .. } = *bucket;
+            Some(Proof { comm, seq, start, end })
+        }
         _ => None,
-    }
+    };
+    events.iter().filter_map(proof).collect()
 }
 
 /// Returns two probes that say the same of a clock as `clock` does.
@@ -79,10 +91,10 @@ pub(super) fn probes(begin: MonoNanos, clock: Clock) -> Vec<Probe> {
 mod tests {
     use super::*;
     use wire::event::Source;
-    use wire::ids::{Bucket, Comm, Step};
+    use wire::ids::{Bucket, Step};
 
-    /// A rank of an all-reduce per pair, from start to end, in nanoseconds.
-    fn rank(collectives: &[(i64, i64)]) -> RankRecords {
+    /// What an all-reduce per pair proves, from start to end, in nanoseconds.
+    fn rank(collectives: &[(i64, i64)]) -> Vec<Proof> {
         let bucket = |(at, &(start, end)): (usize, &(i64, i64))| {
             Event::Bucket(BucketRecord {
                 step: Step(1),
@@ -97,7 +109,7 @@ mod tests {
                 source: Source::ActivityRecord,
             })
         };
-        RankRecords { events: collectives.iter().enumerate().map(bucket).collect(), ..RankRecords::default() }
+        proofs(&collectives.iter().enumerate().map(bucket).collect::<Vec<_>>())
     }
 
     #[test]
@@ -105,7 +117,9 @@ mod tests {
         // The second clock is 5 s ahead. Each all-reduce ends on both ranks 2 us after its last start.
         let first = rank(&[(0, 9_000), (20_000, 22_000)]);
         let second = rank(&[(5_000_007_000, 5_000_009_000), (5_000_013_000, 5_000_022_000)]);
-        let of = |records, is_of_first| Recorded { records, is_of_first, error_nanos: 0 };
+        fn of(proofs: &[Proof], is_of_first: bool) -> Recorded<'_> {
+            Recorded { proofs, is_of_first, error_nanos: 0 }
+        }
         let clocks = align(&[of(&first, true), of(&second, false)]);
         assert_eq!(clocks[0], Clock { offset: 0, bound: 0 });
         let error = (clocks[1].offset + 5_000_000_000).unsigned_abs();

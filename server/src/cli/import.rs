@@ -7,8 +7,6 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Args;
-use wire::batch::Batch;
-use wire::codec;
 use wire::ids::RunId;
 
 use super::run::{closing_report, distant_report, server_for};
@@ -58,13 +56,13 @@ pub(super) fn run(arguments: &ImportArguments) -> anyhow::Result<()> {
     }
     let name = arguments.name.clone().unwrap_or_else(|| files::name(&paths));
     let run = new_run_id(&name)?;
-    let Read { imported, batches } = files::read(&paths).join(&run, &name)?;
+    let Read { imported, frames } = files::read(&paths).join(&run, &name)?;
     print(&imports::summary(&imported))?;
-    runtime()?.block_on(store(arguments, &run, batches))
+    runtime()?.block_on(store(arguments, &run, frames))
 }
 
 /// Sends the batches to the server, or to one that is started for it, and prints the report.
-async fn store(arguments: &ImportArguments, run: &RunId, batches: Vec<Batch>) -> anyhow::Result<()> {
+async fn store(arguments: &ImportArguments, run: &RunId, frames: Vec<Vec<u8>>) -> anyhow::Result<()> {
     let token = arguments.token.read()?;
     // An empty variable counts as none.
     let (own, address) = match arguments.server.as_ref().filter(|address| !address.is_empty()) {
@@ -75,7 +73,7 @@ async fn store(arguments: &ImportArguments, run: &RunId, batches: Vec<Batch>) ->
         }
     };
     let (to, with) = (address.clone(), token.clone());
-    tokio::task::spawn_blocking(move || send(&to, with.as_deref(), &batches)).await??;
+    tokio::task::spawn_blocking(move || send(&to, with.as_deref(), frames)).await??;
     let Some(server) = own else { return print(&distant_report(&address, run, token).await) };
     print(&closing_report(&server.hub, run, false).await)?;
     server.stop().await;
@@ -83,15 +81,14 @@ async fn store(arguments: &ImportArguments, run: &RunId, batches: Vec<Batch>) ->
     print(&format!("\nStored in {}. Look at it: paceline serve, and /runs/{run}\n", data.display()))
 }
 
-fn send(server: &str, token: Option<&str>, batches: &[Batch]) -> anyhow::Result<()> {
+fn send(server: &str, token: Option<&str>, frames: Vec<Vec<u8>>) -> anyhow::Result<()> {
     let (client, url) = (launch::client(), format!("{server}/api/v1/ingest"));
-    for batch in batches {
+    for frame in frames {
         let mut request = client.post(&url);
         if let Some(token) = token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
-        let frame = codec::encode(batch)?;
-        request.send(&frame[..]).with_context(|| format!("the server at {server} did not take the run"))?;
+        request.send(frame).with_context(|| format!("the server at {server} did not take the run"))?;
     }
     Ok(())
 }

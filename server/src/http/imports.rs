@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
+use axum::body::Bytes;
 use axum::extract::{Query, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
@@ -13,7 +14,7 @@ use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use utoipa::{IntoParams, ToSchema};
-use wire::batch::Batch;
+use wire::ids::RunId;
 use wire::views::ApiError;
 use wire::views::imports::ImportedRun;
 
@@ -106,9 +107,9 @@ pub async fn import(
     let (files, place) = received?;
     let name = named(wanted.name, &files)?;
     let run = new_run_id(&name)?;
-    let Read { imported, batches } = aside(move || files.join(&run, &name)).await??;
+    let Read { imported, frames } = aside(move || files.join(&run, &name)).await??;
     // Not ended by a client that leaves now, which would leave a part of a run.
-    let stored = tokio::spawn(store(app, batches, place)).await;
+    let stored = tokio::spawn(store(app, imported.run.clone(), frames, place)).await;
     stored.map_err(|error| Failure::Server(error.to_string()))??;
     let place = [(header::LOCATION, format!("/runs/{}", imported.run))];
     Ok(match wanted.form {
@@ -138,14 +139,18 @@ fn named(asked: Option<String>, files: &Files) -> Result<String, Failure> {
 }
 
 /// Stores the batches as those of agents are. The place is free again after that.
-async fn store(app: App, batches: Vec<Batch>, _place: OwnedSemaphorePermit) -> Result<(), Failure> {
-    let count = batches.len();
-    for (done, batch) in batches.into_iter().enumerate() {
-        offer(&app, &batch).await.map_err(|failure| match done {
+async fn store(
+    app: App,
+    run: RunId,
+    frames: Vec<Vec<u8>>,
+    _place: OwnedSemaphorePermit,
+) -> Result<(), Failure> {
+    let count = frames.len();
+    for (done, frame) in frames.into_iter().enumerate() {
+        offer(&app, frame.into()).await.map_err(|failure| match done {
             0 => failure,
             _ => Failure::Server(format!(
-                "run {} is incomplete, because {done} of its {count} batches are stored: {failure}",
-                batch.run
+                "run {run} is incomplete, because {done} of its {count} batches are stored: {failure}"
             )),
         })?;
     }
@@ -153,9 +158,7 @@ async fn store(app: App, batches: Vec<Batch>, _place: OwnedSemaphorePermit) -> R
 }
 
 /// Stores a batch, with patience while the server is busy.
-async fn offer(app: &App, batch: &Batch) -> Result<(), Failure> {
-    let frame = wire::codec::encode(batch).map_err(|error| Failure::Server(error.to_string()))?;
-    let frame = axum::body::Bytes::from(frame);
+async fn offer(app: &App, frame: Bytes) -> Result<(), Failure> {
     for _ in 1..OFFERS {
         match ingest::accept(app, frame.clone()).await {
             Err(Failure::Busy(_)) => sleep(OFFER_AGAIN).await,

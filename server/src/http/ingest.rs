@@ -18,6 +18,7 @@ use super::error::Failure;
 use crate::state::command::{Checked, Command};
 use crate::state::refusal::ApplyError;
 use crate::store::log::AppendError;
+use crate::store::log::writer::Record;
 
 /// The memory for batches in flight, in bytes: about twenty of the largest batches ([`MAX_HELD_BYTES`]), or 50,000
 /// usual batches of 100 ms.
@@ -85,7 +86,8 @@ pub async fn accept(app: &App, frame: Bytes) -> Result<Response, Failure> {
         false => frame,
     };
     let (bytes, records) = (frame.len() as u64, batch.events.len() as u64);
-    app.log.append(batch.run.clone(), received, frame).await.map_err(|error| deferred(app, &error))?;
+    let record = Record { received, frame, decoded_bytes: batch.held_bytes() as u64 };
+    app.log.append(batch.run.clone(), record).await.map_err(|error| deferred(app, &error))?;
     let receipt = receipt(&batch);
     let room = Some(room);
     if is_first {

@@ -9,9 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use tokio::sync::oneshot;
-use wire::clock::ServerNanos;
 use wire::ids::RunId;
 
 use super::StoreError;
@@ -77,13 +75,13 @@ impl Log {
         Ok(Self { queue })
     }
 
-    /// Appends a frame and returns once it is on disk.
+    /// Appends a batch and returns once it is on disk.
     ///
     /// # Errors
-    /// Returns the reason ([`AppendError`]) if the frame is not on disk.
-    pub async fn append(&self, run: RunId, received: ServerNanos, frame: Bytes) -> Result<(), AppendError> {
+    /// Returns the reason ([`AppendError`]) if the batch is not on disk.
+    pub async fn append(&self, run: RunId, record: Record) -> Result<(), AppendError> {
         let (done, synced) = oneshot::channel();
-        let append = Request::Append(Append { run, record: Record { received, frame }, done });
+        let append = Request::Append(Append { run, record, done });
         self.queue.try_send(append).map_err(|error| match error {
             mpsc::TrySendError::Full(_) => AppendError::Full,
             mpsc::TrySendError::Disconnected(_) => AppendError::Disk("the log thread has stopped".into()),
@@ -181,6 +179,8 @@ impl Thread {
 
 #[cfg(test)]
 mod tests {
+    use wire::clock::ServerNanos;
+
     use super::*;
     use crate::store::directory::Layout;
     use crate::store::log_format as format;
@@ -195,7 +195,8 @@ mod tests {
             let vitals = Vitals::default();
             let (sealer, _thread) = Sealer::start(layout.clone(), &vitals).unwrap();
             let log = Log::start(Writer::new(layout.clone()), server, sealer, &vitals).unwrap();
-            log.append(run.clone(), ServerNanos(7), Bytes::from(vec![life])).await.unwrap();
+            let record = Record { received: ServerNanos(7), frame: vec![life].into(), decoded_bytes: 1 };
+            log.append(run.clone(), record).await.unwrap();
         }
         let folder = layout.folder(&run);
         let logs = folder.logs().unwrap();

@@ -167,7 +167,10 @@ impl World {
         let other = RunId::new("other").expect("a valid run id");
         let (received, batch) = sent(&other, 0, self.disk.operations());
         let frame = wire::codec::encode(&batch).expect("a batch can be encoded");
-        let outcome = writer.append(&other, &[Record { received, frame: frame.into() }]);
+        let outcome = writer.append(
+            &other,
+            &[Record { received, frame: frame.into(), decoded_bytes: batch.held_bytes() as u64 }],
+        );
         self.disk.note(|| format!("another run: {:?}", outcome.map(drop)));
     }
 
@@ -180,7 +183,8 @@ impl World {
                 senders.insert(rank as usize);
                 let (received, batch) = sent(&self.run, rank, self.agents[rank as usize].next);
                 let frame = wire::codec::encode(&batch).expect("a batch can be encoded");
-                group.push(Record { received, frame: frame.into() });
+                let decoded_bytes = batch.held_bytes() as u64;
+                group.push(Record { received, frame: frame.into(), decoded_bytes });
             }
         }
         let outcome = if group.is_empty() { Ok(None) } else { writer.append(&self.run, &group) };

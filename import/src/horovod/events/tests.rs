@@ -1,6 +1,7 @@
 //! Tests of the events of timelines.
 
 use super::*;
+use crate::horovod::entries::FUSION;
 
 fn recorded(events: &str) -> Recorded {
     read(format!("[\n{events}").as_bytes()).unwrap()
@@ -148,7 +149,7 @@ fn ranks_of_process_sets_are_told_apart() {
         event('B', "ALLREDUCE", 1_900, 2),
         end(1_990, 2, "[1]"),
     ];
-    let found = recorded(&text.concat());
-    let of_sets: Vec<bool> = found.operations.iter().map(|one| found.is_of_process_set(one)).collect();
-    assert_eq!((found.world_size(), of_sets), (Some(3), vec![false, true]));
+    let mut found = recorded(&text.concat());
+    assert_eq!((found.leave_out_process_sets(), found.world_size()), (1, Some(3)));
+    assert_eq!(found.operations.iter().map(|one| one.tensor).collect::<Vec<_>>(), [1]);
 }

@@ -79,7 +79,8 @@ pub fn store(layout: &Layout, batches: &[Received]) {
 
 /// Encodes a batch for the log.
 pub fn record(received: &Received) -> Record {
-    Record { received: received.at, frame: wire::codec::encode(&received.batch).unwrap().into() }
+    let frame = wire::codec::encode(&received.batch).unwrap().into();
+    Record { received: received.at, frame, decoded_bytes: received.batch.held_bytes() as u64 }
 }
 
 fn limits() -> Limits {

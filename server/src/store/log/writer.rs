@@ -28,9 +28,11 @@ pub fn most_open(files_allowed: usize) -> usize {
     (files_allowed / 4).clamp(4, MAX_FILES)
 }
 
-/// The size at which a log is closed, to be sealed into a segment, and a new log begins, in bytes. Sealing and
-/// replaying hold one log in memory, about 100 MB once it is decoded.
+/// The size at which a log is closed, to be sealed into a segment, and a new log begins, in bytes.
 const ROTATE_BYTES: u64 = 16 << 20;
+/// The size of decoded batches at which a log is closed, in bytes, however small it is on disk. Sealing and replaying hold one log in
+/// memory, and its tables as well.
+const ROTATE_DECODED_BYTES: u64 = 64 << 20;
 
 /// A batch to append.
 #[derive(Clone, Debug)]
@@ -39,6 +41,8 @@ pub struct Record {
     pub received: ServerNanos,
     /// The batch's frame.
     pub frame: Bytes,
+    /// The size of the batch once it is decoded, in bytes ([`wire::batch::Batch::held_bytes`]).
+    pub decoded_bytes: u64,
 }
 
 type File = Box<dyn AppendFile>;
@@ -48,6 +52,8 @@ struct OpenLog {
     number: u32,
     /// The offset of the next entry. All bytes before it are complete entries.
     end: u64,
+    /// The size of its batches once they are decoded, in bytes.
+    decoded_bytes: u64,
     /// The open file, or `None` while the run is silent.
     file: Option<File>,
     /// The turn in which the log was last written to.
@@ -102,7 +108,7 @@ impl Writer {
         let folder = self.layout.folder(run);
         let (mut log, mut file) = self.take(run, &folder)?;
         let mut bytes = Vec::new();
-        for Record { received, frame } in group {
+        for Record { received, frame, .. } in group {
             let at = log.end + bytes.len() as u64;
             write_entry(&mut bytes, at, *received, frame);
         }
@@ -123,7 +129,8 @@ impl Writer {
             return Err(error);
         }
         log.end += bytes.len() as u64;
-        if log.end >= self.rotate_bytes {
+        log.decoded_bytes += group.iter().map(|record| record.decoded_bytes).sum::<u64>();
+        if log.end >= self.rotate_bytes || log.decoded_bytes >= ROTATE_DECODED_BYTES {
             return Ok(Some(Closed { run: run.clone(), last: log.number }));
         }
         self.put_back(run, log, file);
@@ -215,16 +222,18 @@ fn create(folder: &RunFolder) -> Result<(OpenLog, File), StoreError> {
             return Err(StoreError::io(folder, "sync")(error));
         }
     }
-    Ok((OpenLog { number, end: 0, file: None, turn: 0 }, file))
+    Ok((OpenLog { number, end: 0, decoded_bytes: 0, file: None, turn: 0 }, file))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::slice::from_ref;
+
     use super::*;
     use crate::store::log_format as format;
 
     fn record(text: &str) -> Record {
-        Record { received: ServerNanos(1), frame: Bytes::copy_from_slice(text.as_bytes()) }
+        Record { received: ServerNanos(1), frame: Bytes::copy_from_slice(text.as_bytes()), decoded_bytes: 1 }
     }
 
     fn runs(count: usize) -> Vec<RunId> {
@@ -256,6 +265,17 @@ mod tests {
             assert_eq!(writer.close(run).unwrap(), Some(Closed { run: run.clone(), last: 1 }));
         }
         assert_eq!((writer.open_files(), writer.logs.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_log_is_closed_when_its_batches_are_large_once_they_are_decoded() {
+        let root = tempfile::tempdir().unwrap();
+        let mut writer = Writer::new(Layout::new(root.path()));
+        let run = RunId::new("r").unwrap();
+        let half = Record { decoded_bytes: ROTATE_DECODED_BYTES / 2, ..record("a") };
+        assert_eq!(writer.append(&run, from_ref(&half)).unwrap(), None);
+        assert_eq!(writer.append(&run, from_ref(&half)).unwrap(), Some(Closed { run: run.clone(), last: 1 }));
+        assert_eq!(writer.append(&run, from_ref(&half)).unwrap(), None, "a new log");
     }
 
     #[test]
