@@ -22,6 +22,8 @@ use crate::remarks::Remarks;
 use crate::source::{Content, OfRank, Source};
 use crate::timeline::Timeline;
 
+pub use batches::Round;
+
 use batches::Packed;
 use clocks::Proof;
 
@@ -49,8 +51,8 @@ pub struct Job {
     pub ranks: Vec<ImportedRank>,
     /// The number of ranks of the job, with those that have no file.
     pub world_size: u32,
-    /// The batches, packed ([`wire::codec::encode`]), in the order in which they are to be sent.
-    pub frames: Vec<Vec<u8>>,
+    /// The batches, packed ([`wire::codec::encode`]). A round is to be sent whole before the next one.
+    pub rounds: Vec<Round>,
     /// What concerns all files, as sentences. What they say about a hang comes first.
     pub remarks: Vec<String>,
 }
@@ -148,6 +150,7 @@ pub fn join(run: &RunId, name: &str, sources: Vec<Source>) -> Result<Job, NotAJo
     let ranks::Placed { ranks, world_size, mut remarks } = ranks::place(sources)?;
     let (together, said) = together(&ranks, world_size);
     said.into_iter().rev().for_each(|sentence| remarks.insert(0, sentence));
+    let count = ranks.len();
     let ranks: Vec<_> = ranks.into_iter().zip(together).collect();
     let convert = |((rank, (file, of)), timeline): ((u32, (String, OfRank)), Option<Timeline>)| {
         let mut records = match timeline {
@@ -156,7 +159,7 @@ pub fn join(run: &RunId, name: &str, sources: Vec<Source>) -> Result<Job, NotAJo
         };
         // Ranks of one file have one clock.
         let proofs = if is_one_file { Vec::new() } else { clocks::proofs(&records.events) };
-        let sender = batches::Sender { run, name, world_size, rank, file: &file, of: &of };
+        let sender = batches::Sender { run, name, world_size, rank, file: &file, of: &of, ranks: count };
         let packed = sender.pack(&mut records).map_err(|error| NotAJob::NotPacked(error.to_string()))?;
         let error_nanos = of.error_nanos();
         Ok(Converted { imported: imported(rank, file, &of, records), error_nanos, proofs, packed })
@@ -168,8 +171,8 @@ pub fn join(run: &RunId, name: &str, sources: Vec<Source>) -> Result<Job, NotAJo
     let clocks = clocks::align(&recorded.collect::<Vec<_>>());
     let (ranks, packed): (_, Vec<Packed>) =
         converted.into_iter().map(|one| (one.imported, one.packed)).unzip();
-    let frames = batches::in_rounds(packed, clocks).map_err(|error| NotAJob::NotPacked(error.to_string()))?;
-    Ok(Job { ranks, world_size, frames, remarks })
+    let rounds = batches::in_rounds(packed, clocks).map_err(|error| NotAJob::NotPacked(error.to_string()))?;
+    Ok(Job { ranks, world_size, rounds, remarks })
 }
 
 /// Checks that all files are of one format: their times mean different things.

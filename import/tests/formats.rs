@@ -30,7 +30,7 @@ fn join(sources: Vec<Source>) -> Result<Job, NotAJob> {
 }
 
 fn batches(job: &Job) -> impl Iterator<Item = Batch> {
-    job.frames.iter().map(|frame| codec::decode(frame).unwrap())
+    job.rounds.iter().flatten().map(|frame| codec::decode(frame).unwrap())
 }
 
 /// Returns the records of a rank.

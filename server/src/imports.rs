@@ -3,7 +3,7 @@
 
 mod text;
 
-use import::job::{self, ImportedRank, Job, NotAJob};
+use import::job::{self, ImportedRank, Job, NotAJob, Round};
 use import::{OfRank, Source, Unreadable};
 use wire::ids::{Rank, RunId};
 use wire::views::imports::{ImportedFile, ImportedRun, SkippedFile};
@@ -27,8 +27,8 @@ pub struct Files {
 pub struct Read {
     /// What became of the files.
     pub imported: ImportedRun,
-    /// The batches to store, packed, in this order.
-    pub frames: Vec<Vec<u8>>,
+    /// The batches to store, packed. A round is to be stored whole before the next one.
+    pub rounds: Vec<Round>,
 }
 
 /// The reason why files do not become a run.
@@ -82,7 +82,7 @@ impl Files {
         if sources.is_empty() {
             return Err(NotImported::Nothing(skipped));
         }
-        let Job { ranks, world_size, frames, remarks } = job::join(run, name, sources)?;
+        let Job { ranks, world_size, rounds, remarks } = job::join(run, name, sources)?;
         let remarks = remarks.into_iter().chain(by_rank(&ranks)).collect();
         let imported = ImportedRun {
             run: run.clone(),
@@ -92,7 +92,7 @@ impl Files {
             skipped,
             remarks,
         };
-        Ok(Read { imported, frames })
+        Ok(Read { imported, rounds })
     }
 }
 

@@ -14,6 +14,14 @@ use crate::source::OfRank;
 
 /// The largest number of records of a batch: far fewer than the wire format allows, so that no batch is too long.
 const RECORDS: usize = 16_384;
+/// The largest number of records of all ranks that are sent together, if ranks are few enough. The server holds them until it has all
+/// ranks of their steps.
+const RECORDS_TOGETHER: usize = 1 << 19;
+/// The smallest limit for the records of a batch, however many ranks there are.
+const FEWEST_RECORDS: usize = 64;
+
+/// Batches that may be sent in any order, because each is of another rank.
+pub type Round = Vec<Vec<u8>>;
 
 /// A rank whose batches are made.
 pub(super) struct Sender<'a> {
@@ -23,6 +31,8 @@ pub(super) struct Sender<'a> {
     pub(super) rank: u32,
     pub(super) file: &'a str,
     pub(super) of: &'a OfRank,
+    /// The number of ranks that have a file.
+    pub(super) ranks: usize,
 }
 
 /// The batches of a rank.
@@ -43,8 +53,8 @@ impl Sender<'_> {
     pub(super) fn pack(&self, records: &mut RankRecords) -> io::Result<Packed> {
         let begin = records.begin;
         let empty = self.empty(begin);
-        let parts =
-            records.events.chunks(RECORDS).map(|events| Batch { events: events.to_vec(), ..empty.clone() });
+        let parts = records.events.chunks(records_of_batch(self.ranks));
+        let parts = parts.map(|events| Batch { events: events.to_vec(), ..empty.clone() });
         let summary = records.summary.take().map(Note::Traced);
         let goodbye = Note::Bye(Bye { completed: true, reason: String::new() });
         let goodbye = Batch { notes: summary.into_iter().chain([goodbye]).collect(), ..empty.clone() };
@@ -85,12 +95,17 @@ impl Sender<'_> {
     }
 }
 
-/// Returns the batches of all ranks, so that the ranks' steps arrive together.
+/// Returns the largest number of records of a batch in a job of so many ranks.
+fn records_of_batch(ranks: usize) -> usize {
+    (RECORDS_TOGETHER / ranks.max(1)).clamp(FEWEST_RECORDS, RECORDS)
+}
+
+/// Returns the batches of all ranks in rounds, so that the ranks' steps arrive together.
 ///
 /// # Errors
 /// Returns an error if the compressor fails ([`codec::encode`]).
-pub(super) fn in_rounds(ranks: Vec<Packed>, clocks: Vec<Clock>) -> io::Result<Vec<Vec<u8>>> {
-    let mut rounds: Vec<Vec<Vec<u8>>> = Vec::new();
+pub(super) fn in_rounds(ranks: Vec<Packed>, clocks: Vec<Clock>) -> io::Result<Vec<Round>> {
+    let mut rounds: Vec<Round> = Vec::new();
     for (Packed { hello, begin, frames }, clock) in ranks.into_iter().zip(clocks) {
         let hello = codec::encode(&Batch { probes: probes(begin, clock), ..hello })?;
         for (round, frame) in std::iter::once(hello).chain(frames).enumerate() {
@@ -100,7 +115,7 @@ pub(super) fn in_rounds(ranks: Vec<Packed>, clocks: Vec<Clock>) -> io::Result<Ve
             rounds[round].push(frame);
         }
     }
-    Ok(rounds.into_iter().flatten().collect())
+    Ok(rounds)
 }
 
 fn attributes(file: &str, of: &OfRank) -> Attributes {
@@ -131,11 +146,14 @@ mod tests {
         let of: OfRank = Trace::default().into();
         let packed = [(0, "a"), (1, "b")].map(|(rank, file)| {
             let mut records = RankRecords { events: vec![event; RECORDS + 1], ..RankRecords::default() };
-            Sender { run: &run, name: "job", world_size: 2, rank, file, of: &of }.pack(&mut records).unwrap()
+            Sender { run: &run, name: "job", world_size: 2, rank, file, of: &of, ranks: 2 }
+                .pack(&mut records)
+                .unwrap()
         });
         let clocks = vec![Clock { offset: 0, bound: 0 }; 2];
-        let frames = in_rounds(packed.into(), clocks).unwrap();
-        let batches: Vec<Batch> = frames.iter().map(|frame| codec::decode(frame).unwrap()).collect();
+        let rounds = in_rounds(packed.into(), clocks).unwrap();
+        let batches: Vec<Batch> =
+            rounds.iter().flatten().map(|frame| codec::decode(frame).unwrap()).collect();
         assert_eq!(batches.len(), 2 * 4);
         assert!(matches!(batches[0].notes[0], Note::Hello(_)) && matches!(batches[7].notes[0], Note::Bye(_)));
         assert_eq!(
@@ -148,5 +166,6 @@ mod tests {
         );
         assert_eq!(batches.iter().map(|batch| batch.events.len()).max(), Some(RECORDS));
         assert_ne!(batches[0].incarnation, batches[1].incarnation);
+        assert_eq!([1, 64, 1_024, 16_384].map(records_of_batch), [RECORDS, 8_192, 512, 64]);
     }
 }

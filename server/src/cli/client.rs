@@ -1,10 +1,12 @@
 //! The client of commands that ask a running server.
 
+use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
 use serde::de::DeserializeOwned;
+use ureq::http::StatusCode;
 use wire::views::{ApiError, RunSummary};
 
 use super::TokenArgument;
@@ -15,6 +17,10 @@ const TIMEOUT: Duration = Duration::from_secs(8);
 const FILE_TIMEOUT: Duration = Duration::from_secs(120);
 /// The largest file, in bytes.
 const MAX_FILE_BYTES: u64 = 256 << 20;
+
+/// How often a batch is offered to a server that is busy, and the pause between.
+const OFFERS: u32 = 30;
+const OFFER_AGAIN: Duration = Duration::from_secs(1);
 
 type Answer = Result<ureq::http::Response<ureq::Body>, ureq::Error>;
 
@@ -50,12 +56,36 @@ pub(super) struct Client {
 impl Client {
     /// Creates a client of the server at an address.
     fn new(server: &str, token: &TokenArgument) -> anyhow::Result<Self> {
+        Ok(Self::with_token(server, token.read()?.as_deref()))
+    }
+
+    /// Creates a client of the server at an address, with the server's token if it has one.
+    pub(super) fn with_token(server: &str, token: Option<&str>) -> Self {
         let config = ureq::Agent::config_builder().timeout_global(Some(TIMEOUT)).proxy(None);
-        Ok(Self {
+        Self {
             client: config.http_status_as_error(false).build().new_agent(),
             server: server.trim_end_matches('/').to_owned(),
-            authorization: token.read()?.map(|token| format!("Bearer {token}")),
-        })
+            authorization: token.map(|token| format!("Bearer {token}")),
+        }
+    }
+
+    /// Stores a batch, with patience while the server is busy.
+    pub(super) fn store(&self, frame: &[u8]) -> anyhow::Result<()> {
+        for _ in 1..OFFERS {
+            match self.offer(frame) {
+                Ok(answer) if answer.status() == StatusCode::SERVICE_UNAVAILABLE => sleep(OFFER_AGAIN),
+                answer => return self.answered(answer).map(drop),
+            }
+        }
+        self.answered(self.offer(frame)).map(drop)
+    }
+
+    fn offer(&self, frame: &[u8]) -> Answer {
+        let mut request = self.client.post(self.address("/api/v1/ingest"));
+        if let Some(authorization) = &self.authorization {
+            request = request.header("authorization", authorization);
+        }
+        request.send(frame)
     }
 
     pub(super) fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {

@@ -3,17 +3,22 @@
 mod files;
 mod like;
 
+use std::panic::resume_unwind;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
-use anyhow::Context as _;
 use clap::Args;
+use import::job::Round;
 use wire::ids::RunId;
 
+use super::client::Client;
 use super::run::{closing_report, distant_report, server_for};
-use super::{DataArgument, TokenArgument, print, runtime, start_logging};
+use super::{DataArgument, TokenArgument, print, progress, runtime, start_logging};
 use crate::imports::{self, Read};
-use crate::launch;
 use crate::run_id::new_run_id;
+
+/// The number of batches that are sent at the same time. One sync of the server's disk serves all of them.
+const AT_ONCE: usize = 8;
 
 /// The arguments of `paceline import`.
 #[derive(Debug, Args)]
@@ -56,13 +61,13 @@ pub(super) fn run(arguments: &ImportArguments) -> anyhow::Result<()> {
     }
     let name = arguments.name.clone().unwrap_or_else(|| files::name(&paths));
     let run = new_run_id(&name)?;
-    let Read { imported, frames } = files::read(&paths).join(&run, &name)?;
+    let Read { imported, rounds } = files::read(&paths).join(&run, &name)?;
     print(&imports::summary(&imported))?;
-    runtime()?.block_on(store(arguments, &run, frames))
+    runtime()?.block_on(store(arguments, &run, rounds))
 }
 
 /// Sends the batches to the server, or to one that is started for it, and prints the report.
-async fn store(arguments: &ImportArguments, run: &RunId, frames: Vec<Vec<u8>>) -> anyhow::Result<()> {
+async fn store(arguments: &ImportArguments, run: &RunId, rounds: Vec<Round>) -> anyhow::Result<()> {
     let token = arguments.token.read()?;
     // An empty variable counts as none.
     let (own, address) = match arguments.server.as_ref().filter(|address| !address.is_empty()) {
@@ -72,8 +77,8 @@ async fn store(arguments: &ImportArguments, run: &RunId, frames: Vec<Vec<u8>>) -
             server_for(listen, arguments.data.path(), token.clone()).await?
         }
     };
-    let (to, with) = (address.clone(), token.clone());
-    tokio::task::spawn_blocking(move || send(&to, with.as_deref(), frames)).await??;
+    let client = Client::with_token(&address, token.as_deref());
+    tokio::task::spawn_blocking(move || send(&client, rounds)).await??;
     let Some(server) = own else { return print(&distant_report(&address, run, token).await) };
     print(&closing_report(&server.hub, run, false).await)?;
     server.stop().await;
@@ -81,14 +86,26 @@ async fn store(arguments: &ImportArguments, run: &RunId, frames: Vec<Vec<u8>>) -
     print(&format!("\nStored in {}. Look at it: paceline serve, and /runs/{run}\n", data.display()))
 }
 
-fn send(server: &str, token: Option<&str>, frames: Vec<Vec<u8>>) -> anyhow::Result<()> {
-    let (client, url) = (launch::client(), format!("{server}/api/v1/ingest"));
-    for frame in frames {
-        let mut request = client.post(&url);
-        if let Some(token) = token {
-            request = request.header("authorization", format!("Bearer {token}"));
-        }
-        request.send(frame).with_context(|| format!("the server at {server} did not take the run"))?;
+/// Sends the batches, several at a time.
+fn send(client: &Client, rounds: Vec<Round>) -> anyhow::Result<()> {
+    let bar = progress::bar("storing", rounds.iter().flatten().map(|frame| frame.len() as u64).sum());
+    for round in rounds {
+        let frames = Mutex::new(round.into_iter());
+        let next = || frames.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let send_some = || -> anyhow::Result<()> {
+            while let Some(frame) = next() {
+                client.store(&frame)?;
+                bar.inc(frame.len() as u64);
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            let senders: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(send_some)).collect();
+            let sent =
+                senders.into_iter().map(|sender| sender.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            sent.collect::<anyhow::Result<()>>()
+        })?;
     }
+    bar.finish_and_clear();
     Ok(())
 }

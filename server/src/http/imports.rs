@@ -10,8 +10,10 @@ use axum::body::Bytes;
 use axum::extract::{Query, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
+use import::job::Round;
 use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use utoipa::{IntoParams, ToSchema};
 use wire::ids::RunId;
@@ -32,6 +34,8 @@ const PLACES: usize = 1;
 const IMPORT_WITHIN: Duration = Duration::from_secs(3_600);
 /// The longest name of a run, in characters.
 const MAX_NAME_CHARS: usize = 200;
+/// The number of batches that are stored at the same time. One sync of the disk serves all of them.
+const AT_ONCE: usize = 8;
 /// How often a batch is offered to a server that is busy, and the pause between.
 const OFFERS: u32 = 30;
 const OFFER_AGAIN: Duration = Duration::from_secs(1);
@@ -107,9 +111,9 @@ pub async fn import(
     let (files, place) = received?;
     let name = named(wanted.name, &files)?;
     let run = new_run_id(&name)?;
-    let Read { imported, frames } = aside(move || files.join(&run, &name)).await??;
+    let Read { imported, rounds } = aside(move || files.join(&run, &name)).await??;
     // Not ended by a client that leaves now, which would leave a part of a run.
-    let stored = tokio::spawn(store(app, imported.run.clone(), frames, place)).await;
+    let stored = tokio::spawn(store(app, imported.run.clone(), rounds, place)).await;
     stored.map_err(|error| Failure::Server(error.to_string()))??;
     let place = [(header::LOCATION, format!("/runs/{}", imported.run))];
     Ok(match wanted.form {
@@ -142,30 +146,40 @@ fn named(asked: Option<String>, files: &Files) -> Result<String, Failure> {
 async fn store(
     app: App,
     run: RunId,
-    frames: Vec<Vec<u8>>,
+    rounds: Vec<Round>,
     _place: OwnedSemaphorePermit,
 ) -> Result<(), Failure> {
-    let count = frames.len();
-    for (done, frame) in frames.into_iter().enumerate() {
-        offer(&app, frame.into()).await.map_err(|failure| match done {
-            0 => failure,
-            _ => Failure::Server(format!(
-                "run {run} is incomplete, because {done} of its {count} batches are stored: {failure}"
-            )),
-        })?;
+    let count: usize = rounds.iter().map(Vec::len).sum();
+    let mut done = 0;
+    for round in rounds {
+        let mut frames = round.into_iter();
+        let mut offers = JoinSet::new();
+        loop {
+            let more = frames.by_ref().take(AT_ONCE - offers.len());
+            more.for_each(|frame| drop(offers.spawn(offer(app.clone(), frame.into()))));
+            let Some(offered) = offers.join_next().await else { break };
+            let stored = offered.map_err(|error| Failure::Server(error.to_string())).flatten();
+            stored.map_err(|failure| match done {
+                0 => failure,
+                _ => Failure::Server(format!(
+                    "run {run} is incomplete, because {done} of its {count} batches are stored: {failure}"
+                )),
+            })?;
+            done += 1;
+        }
     }
     Ok(())
 }
 
 /// Stores a batch, with patience while the server is busy.
-async fn offer(app: &App, frame: Bytes) -> Result<(), Failure> {
+async fn offer(app: App, frame: Bytes) -> Result<(), Failure> {
     for _ in 1..OFFERS {
-        match ingest::accept(app, frame.clone()).await {
+        match ingest::accept(&app, frame.clone()).await {
             Err(Failure::Busy(_)) => sleep(OFFER_AGAIN).await,
             answered => return answered.map(drop),
         }
     }
-    ingest::accept(app, frame).await.map(drop)
+    ingest::accept(&app, frame).await.map(drop)
 }
 
 impl From<NotImported> for Failure {
