@@ -37,6 +37,9 @@ struct Arguments {
     /// Number of times that each program runs
     #[arg(long, default_value_t = 5)]
     rounds: usize,
+    /// Leave HolisticTraceAnalysis out, which takes minutes for a rank of 400 steps
+    #[arg(long)]
+    without_hta: bool,
     /// Run this program, and print what it took
     #[arg(long, hide = true, num_args = 1.., allow_hyphen_values = true)]
     child: Option<Vec<String>>,
@@ -57,7 +60,7 @@ fn main() -> anyhow::Result<()> {
     let size: u64 = files(&traces)?.iter().filter_map(|file| Some(file.metadata().ok()?.len())).sum();
     println!("{} files, {:.0} MB", files(&traces)?.len(), size as f64 / 1e6);
     for round in 0..arguments.rounds {
-        for (name, command) in programs(&traces)? {
+        for (name, command) in programs(&traces, arguments.without_hta)? {
             let taken = measure(&command).with_context(|| format!("{name} failed"))?;
             println!("{name}: {taken}");
             let more = json!({ "what": "import", "program": name, "round": round, "bytes": size });
@@ -82,7 +85,7 @@ fn files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 /// Returns the programs that are compared.
-fn programs(traces: &Path) -> anyhow::Result<Vec<(&'static str, Vec<String>)>> {
+fn programs(traces: &Path, without_hta: bool) -> anyhow::Result<Vec<(&'static str, Vec<String>)>> {
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let folder = text(traces);
     let import =
@@ -92,7 +95,7 @@ fn programs(traces: &Path) -> anyhow::Result<Vec<(&'static str, Vec<String>)>> {
     load.extend(files(traces)?.iter().map(|file| text(file)));
     let mut found =
         vec![("paceline import", import), ("paceline import, one core", one_core), ("json.load", load)];
-    if holistic::is_installed()? {
+    if !without_hta && holistic::is_installed()? {
         found.push((
             "HolisticTraceAnalysis",
             vec![text(&holistic::python()), "-c".into(), holistic::OVERLAPS.into(), folder],
