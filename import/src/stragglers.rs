@@ -5,18 +5,21 @@
 //! seconds from the begin of the step. Steps are sampled, so the time between them is not known: here they follow each
 //! other.
 //!
-//! Messages between stages become collectives of two ranks, which show for whom a rank of another stage waits. Reductions over
-//! stages do not become collectives: by the schedule, the last stage waits in them for the first one, and neither is slow.
+//! Messages between stages become collectives of two ranks, and the all-reduce of the embedding becomes one of the first and the last
+//! stage. They show for whom a rank of another stage waits. All that a rank computes is recorded, so it waits in all other time: for
+//! what is recorded, or for what is not.
 
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
+use timing::intervals::{Interval, Intervals};
 use wire::event::{Function, Source, SpanKind};
 
 use crate::format::Format;
 use crate::group::Group;
+use crate::listed;
 use crate::remarks::Remarks;
 use crate::source::{Content, OfRank};
 use crate::timeline::{Timed, TimedStep, Timeline};
@@ -24,6 +27,9 @@ use crate::unreadable::Unreadable;
 use crate::whole;
 
 use table::Operation;
+
+/// The largest number of stages whose ranks a remark lists.
+const STAGES_LISTED: usize = 16;
 
 /// What an operation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +39,9 @@ enum Kind {
     Collective(Function),
     /// A message from or to another stage.
     Message(Message),
-    /// It is a reduction over stages, or is not known.
+    /// The all-reduce of the first and the last stage, which share the gradients of the embedding.
+    Embedding,
+    /// It is not known.
     Other,
 }
 
@@ -67,6 +75,7 @@ fn kind(operation: &str) -> Kind {
         "forward-recv" => Kind::Message(Message::ForwardReceive),
         "backward-send" => Kind::Message(Message::BackwardSend),
         "backward-recv" => Kind::Message(Message::BackwardReceive),
+        "embedding-grads-all-reduce" => Kind::Embedding,
         "forward-compute" => Kind::Span(SpanKind::Forward),
         "backward-compute" | "backward-wgrad-compute" => Kind::Span(SpanKind::Backward),
         "optimizer" | "optimizer-inner-step" => Kind::Span(SpanKind::Optimizer),
@@ -94,8 +103,7 @@ pub(crate) fn read(plain: impl Read) -> Result<Vec<OfRank>, Unreadable> {
     if !ranks.iter().any(|(_, timeline)| collectives(timeline)) {
         return Err(Unreadable::NoCollective(Format::Stragglers));
     }
-    let stages = table.operations.iter().map(|operation| operation.stage).collect::<BTreeSet<u32>>().len();
-    let remarks = remarks(&ranks, stages, table.has_one_chunk);
+    let remarks = remarks(&ranks, &stages(&table, &ranks), table.has_one_chunk);
     let world_size = ranks.len() as u32;
     let of = |(at, (_, timeline)): (usize, (u32, Timeline))| {
         let of = OfRank::new(Some(at as u32), Some(world_size), Content::Timeline(timeline));
@@ -104,20 +112,39 @@ pub(crate) fn read(plain: impl Read) -> Result<Vec<OfRank>, Unreadable> {
     Ok(ranks.into_iter().enumerate().map(of).collect())
 }
 
-fn remarks(ranks: &[(u32, Timeline)], stages: usize, has_messages: bool) -> Remarks {
+/// Returns the ranks of each stage, as they are numbered here.
+fn stages(table: &table::Table, ranks: &[(u32, Timeline)]) -> BTreeMap<u32, Vec<u32>> {
+    let stage_of: BTreeMap<u32, u32> = table.operations.iter().map(|one| (one.rank, one.stage)).collect();
+    let mut stages: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for (at, (rank, _)) in (0..).zip(ranks) {
+        if let Some(&stage) = stage_of.get(rank) {
+            stages.entry(stage).or_default().push(at);
+        }
+    }
+    stages
+}
+
+/// `stages` has the ranks of each stage, as they are numbered here.
+fn remarks(ranks: &[(u32, Timeline)], stages: &BTreeMap<u32, Vec<u32>>, has_messages: bool) -> Remarks {
     let mut remarks = Remarks::default();
     remarks.add(
         "steps are sampled, and the time between them is not recorded: they are shown one after the other",
     );
-    remarks.add("reductions over pipeline stages are other time");
-    if stages > 1 {
+    remarks.add(
+        "a rank is taken to wait while no operation of it is recorded: in the ledger, that is other time",
+    );
+    if stages.len() > 1 {
+        let of_stages = stages.values().take(STAGES_LISTED).map(|ranks| listed::ranks(ranks));
+        let more = if stages.len() > STAGES_LISTED { " and so on" } else { "" };
         remarks.add(format!(
-            "the job has {stages} pipeline stages, which wait for each other by design: a rank is named that computes longer than the \
-             others of its stage, and one that is late for another reason may be missed"
+            "the job has {} pipeline stages ({}{more}), which wait for each other by design: if all ranks of a stage are named, it has \
+             more work than the others, such as more layers or the loss",
+            stages.len(),
+            of_stages.collect::<Vec<_>>().join("; ")
         ));
     }
     if !has_messages {
-        remarks.add("a stage has several parts of the model: messages between stages are other time");
+        remarks.add("a stage has several parts of the model: it is not known for which messages of other stages a rank waits");
     }
     if ranks.iter().enumerate().any(|(at, (rank, _))| at as u32 != *rank) {
         let list: Vec<String> = ranks.iter().take(8).map(|(rank, _)| rank.to_string()).collect();
@@ -181,7 +208,8 @@ fn step(
             }
             Kind::Collective(function) => (function, None),
             Kind::Message(message) if table.has_one_chunk => (Function::SendReceive, Some(message)),
-            Kind::Message(_) | Kind::Other => continue,
+            Kind::Embedding if table.has_one_chunk => (Function::AllReduce, None),
+            Kind::Message(_) | Kind::Embedding | Kind::Other => continue,
         };
         let before = counts.entry((function, message)).or_default();
         let name = match message {
@@ -192,6 +220,9 @@ fn step(
                     operation.dp_rank,
                     lower.saturating_add(1)
                 )
+            }
+            None if kind == Kind::Embedding => {
+                format!("data-parallel rank {}, first and last stage", operation.dp_rank)
             }
             None => format!("data-parallel ranks of stage {}", operation.stage),
         };
@@ -212,7 +243,16 @@ fn step(
         });
         *before += 1;
     }
+    let blocked = blocked(&step);
+    step.spans.extend(blocked);
     step
+}
+
+/// Returns when a rank waits: whenever it does nothing that is recorded but take part in collectives and messages.
+fn blocked(step: &TimedStep) -> Vec<(SpanKind, Interval)> {
+    let worked = Intervals::union(step.spans.iter().map(|&(_, worked)| worked));
+    let waited = Intervals::union([step.window]).subtract(&worked);
+    waited.as_slice().iter().map(|&blocked| (SpanKind::Blocked, blocked)).collect()
 }
 
 /// Returns the group of this name.

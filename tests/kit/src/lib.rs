@@ -24,6 +24,7 @@ pub mod meeting;
 pub mod mishaps;
 pub mod monitoring;
 pub mod nvidia;
+pub mod pipeline;
 pub mod predictions;
 pub mod programs;
 pub mod results;

@@ -8,6 +8,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 use testkit::kineto::{RANGE, Traced};
+use testkit::pipeline::Pipelined;
 use testkit::programs::{Server, get_json, paceline, report, said, wait_until};
 
 /// A job of four ranks and three steps, of which rank 2 sleeps 40 ms twice in each.
@@ -278,5 +279,36 @@ fn a_late_rank_of_unknown_cost_is_said_and_not_accused() -> anyhow::Result<()> {
     );
     let phases = testkit::programs::gap(&report, "phases").unwrap_or_default();
     ensure!(phases.starts_with("the files hold only collectives"), "{phases}");
+    Ok(())
+}
+
+/// Imports the table of a simulated job with pipeline stages, and returns the report.
+fn pipelined(job: Pipelined<'_>) -> anyhow::Result<Value> {
+    let folder = tempfile::tempdir()?;
+    let (table, data) = (folder.path().join("trace-job.parquet"), folder.path().join("data"));
+    std::fs::write(&table, job.table()?)?;
+    Ok(import(&table, &data)?.1)
+}
+
+/// What faults of a pipeline cost is what the same job takes less without them.
+#[test]
+fn a_slow_rank_and_a_slow_stage_of_a_pipeline_are_named_with_their_cost() -> anyhow::Result<()> {
+    let even = Pipelined { stages: 4, data_parallel: 3, steps: 24, slow: &[] };
+    let report = pipelined(even)?;
+    ensure!(report["verdicts"] == json!([]), "{:#}", report["verdicts"]);
+    let slow_stage = [(3, 0, 1.6), (3, 1, 1.6), (3, 2, 1.6)];
+    for (slow, culprit) in
+        [(&[(1, 2, 2.0)][..], json!({"rank": 5})), (&slow_stage, json!({"ranks": [9, 10, 11]}))]
+    {
+        let job = Pipelined { slow, ..even };
+        let report = pipelined(job)?;
+        let verdict = &report["verdicts"][0];
+        ensure!(verdict["culprit"] == culprit && verdict["cause"] == "compute", "{verdict:#}");
+        let (cost, truth) = (
+            verdict["cost_nanos_per_step"].as_f64().unwrap_or(0.0) / 1e9,
+            job.seconds_per_step() - even.seconds_per_step(),
+        );
+        ensure!((cost / truth - 1.0).abs() < 0.1, "{culprit}: {cost} s per step instead of {truth} s");
+    }
     Ok(())
 }
