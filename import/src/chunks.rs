@@ -133,7 +133,7 @@ enum After {
 
 /// Returns the next chunk, which has no pieces if none are left.
 fn next<R: Read>(pieces: &mut Pieces<R>) -> (Chunk, After) {
-    let mut chunk = Chunk { text: Vec::with_capacity(CHUNK), lengths: Vec::new() };
+    let mut chunk = Chunk { text: Vec::new(), lengths: Vec::new() };
     while chunk.bytes() < CHUNK {
         match pieces.piece() {
             Ok(Some(piece)) => chunk.add(&piece),

@@ -11,7 +11,7 @@ use flate2::bufread::MultiGzDecoder;
 use memchr::memchr2;
 
 /// The number of bytes that are read at a time.
-const BLOCK: usize = 1 << 20;
+const BLOCK: usize = 1 << 18;
 /// The longest piece, in bytes. Process groups of a large job take some megabytes.
 const MAX_PIECE: usize = 64 << 20;
 /// The first bytes of a gzip file.

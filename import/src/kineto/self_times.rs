@@ -3,7 +3,6 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use rayon::slice::ParallelSliceMut as _;
 use wire::traces::TraceRowKind;
 
 use super::marked::{Marked, step_at};
@@ -39,7 +38,7 @@ pub struct HostSum {
 /// What begins outside of all steps is left out.
 pub(super) fn self_times(mut events: Vec<HostEvent>, steps: &[Marked]) -> Vec<HostSum> {
     // Of two events that begin together, the longer one contains the other.
-    events.par_sort_unstable_by_key(|event| {
+    events.sort_unstable_by_key(|event| {
         (event.thread, event.begin, Reverse(event.end), event.kind, event.name)
     });
     let mut sums: BTreeMap<(usize, TraceRowKind, u32), (i64, u64)> = BTreeMap::new();

@@ -2,7 +2,6 @@
 
 use std::io::Read;
 
-use rayon::slice::ParallelSliceMut as _;
 use timing::intervals::Interval;
 
 use super::marked::Marked;
@@ -86,7 +85,7 @@ fn trace(whole: Part) -> Trace {
     for (launch, thread) in launches.iter_mut().zip(whole.launched_by) {
         launch.phase = phases.at(thread, launch.at);
     }
-    work.par_sort_by_key(|work| (work.begin, work.end));
+    work.sort_by_key(|work| (work.begin, work.end));
     steps.sort_by_key(|step| (step.begin, step.end));
     steps.dedup_by_key(|step| step.number);
     // Sums of a part of them would be too small.
