@@ -224,6 +224,8 @@ pub(crate) enum Doubt {
     /// The ranks of a group are taken to be given the same work, and the cost is that of all ranks that are slower than
     /// others.
     SameWorkAssumed,
+    /// The ranks are all of a group that runs the same collectives and messages, and may be given more work than others.
+    WholeGroup,
     /// A part of the saving belongs to ranks that other verdicts name.
     Explained { nanos: f64 },
     /// The processors of all ranks vary this much.

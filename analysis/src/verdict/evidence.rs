@@ -1,11 +1,13 @@
 //! The evidence for and against a verdict on one or more ranks.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use wire::live::Part;
 use wire::views::{Cause, ChangePoint};
 
 use super::excess::{Excess, MORE_WORK_CORRELATION};
+use super::longest::{alike, members};
 use crate::finding::{Doubt, Evidence};
 use crate::frontier;
 use crate::stats;
@@ -111,6 +113,7 @@ impl Case<'_> {
             (not_last > 0).then_some(Doubt::OthersAsLate { steps: not_last }),
             (!self.excess.is_clear()).then_some(Doubt::NothingStandsOut),
             self.may_be_more_work(),
+            self.is_whole_group().then_some(Doubt::WholeGroup),
             self.clocks_are_unaligned().then_some(Doubt::ClocksNotAligned),
             self.few_replayed(),
         ];
@@ -121,6 +124,15 @@ impl Case<'_> {
         let variation = self.excess.compute_variation.filter(|_| self.excess.cause() == Cause::Compute)?;
         let is_close = variation.correlation() >= MORE_WORK_CORRELATION;
         is_close.then_some(Doubt::MayBeMoreWork(variation.joint()))
+    }
+
+    /// Returns true if the ranks compute longer and are all of a group that runs the same collectives and messages.
+    fn is_whole_group(&self) -> bool {
+        let ranks: BTreeSet<usize> = self.ranks.iter().copied().collect();
+        let groups = || self.bad.last().map(|step| alike(step)).unwrap_or_default();
+        self.excess.cause() == Cause::Compute
+            && ranks.len() > 1
+            && groups().into_iter().any(|(group, first)| ranks.iter().copied().eq(members(group, first)))
     }
 
     /// Returns true if waits come from durations in most of the steps.

@@ -32,7 +32,7 @@ pub(super) struct Longest {
 }
 
 /// A group with its lowest rank.
-type Placed = (Group, usize);
+pub(super) type Placed = (Group, usize);
 
 /// Finds the rank that computes longest of a group that does not have all ranks.
 pub(super) fn longest(steps: &[&StepAnalysis]) -> Option<Longest> {
@@ -69,7 +69,7 @@ fn compute(rank: &RankAnalysis) -> u64 {
 }
 
 /// Returns the groups of some of the ranks whose ranks run the same collectives and messages.
-fn alike(step: &StepAnalysis) -> BTreeSet<Placed> {
+pub(super) fn alike(step: &StepAnalysis) -> BTreeSet<Placed> {
     let mut run: BTreeMap<usize, BTreeMap<(Group, Function, bool), u32>> = BTreeMap::new();
     let mut groups = BTreeSet::new();
     for one in step.collectives.iter().filter(|one| is_known(one)) {
@@ -95,7 +95,8 @@ fn is_known(collective: &CollectiveAnalysis) -> bool {
     collective.group.stride > 0 || collective.group.ranks < 2
 }
 
-fn members(group: Group, first: usize) -> impl Iterator<Item = usize> {
+/// Returns the ranks of a group, in ascending order. The shape of the group must be known.
+pub(super) fn members(group: Group, first: usize) -> impl Iterator<Item = usize> {
     (0..group.ranks as usize).map(move |at| first + at * group.stride as usize)
 }
 

@@ -184,6 +184,9 @@ impl Who<'_> {
             Doubt::SameWorkAssumed => "the ranks of a group are taken to be given the same work; the records do not show which of the waits of \
                  other ranks are for this one, so the cost is that of all ranks that are slower than others like them"
                 .into(),
+            Doubt::WholeGroup => "these are all ranks that run the same collectives and messages, as a pipeline stage does: they may be given \
+                 more work than the others, such as more layers or the loss, and then no device is slow"
+                .into(),
             Doubt::AssumesAllHidden => "the cost assumes that all exposed transfer could be hidden".into(),
             Doubt::Explained { nanos } => format!(
                 "{} of that saving is attributed to the ranks that other verdicts name, and is not in this cost",

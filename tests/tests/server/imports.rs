@@ -304,6 +304,8 @@ fn a_slow_rank_and_a_slow_stage_of_a_pipeline_are_named_with_their_cost() -> any
         let report = pipelined(job)?;
         let verdict = &report["verdicts"][0];
         ensure!(verdict["culprit"] == culprit && verdict["cause"] == "compute", "{verdict:#}");
+        let doubts = verdict["counter_evidence"].to_string();
+        ensure!(doubts.contains("as a pipeline stage does") == (slow.len() > 1), "{doubts}");
         let (cost, truth) = (
             verdict["cost_nanos_per_step"].as_f64().unwrap_or(0.0) / 1e9,
             job.seconds_per_step() - even.seconds_per_step(),
