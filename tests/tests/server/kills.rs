@@ -133,11 +133,9 @@ fn a_killed_job_has_all_steps_up_to_the_kill() -> anyhow::Result<()> {
         let (run, report) = (newest(&data)?, report(Path::new(&data), "latest")?);
         let steps = run["steps"].as_u64().unwrap_or(0);
         assert!(steps >= 50, "kill {kill}: {run:#}");
-        assert_eq!(
-            report["step_range"],
-            json!([2, steps - 1]),
-            "kill {kill}: {steps} complete steps have a gap"
-        );
+        // Of each 50 steps, number 25 is a shadow step, which a report does not count.
+        let last = if (steps - 1) % 50 == 25 { steps - 2 } else { steps - 1 };
+        assert_eq!(report["step_range"], json!([2, last]), "kill {kill}: {steps} complete steps have a gap");
     }
     Ok(())
 }
