@@ -124,7 +124,7 @@ fn stages(table: &table::Table, ranks: &[(u32, Timeline)]) -> BTreeMap<u32, Vec<
     stages
 }
 
-/// `stages` has the ranks of each stage, as they are numbered here.
+/// Returns what is to be said of a table. `stages` has the ranks of each stage, as they are numbered here.
 fn remarks(ranks: &[(u32, Timeline)], stages: &BTreeMap<u32, Vec<u32>>, has_messages: bool) -> Remarks {
     let mut remarks = Remarks::default();
     remarks.add(
@@ -137,7 +137,7 @@ fn remarks(ranks: &[(u32, Timeline)], stages: &BTreeMap<u32, Vec<u32>>, has_mess
         let of_stages = stages.values().take(STAGES_LISTED).map(|ranks| listed::ranks(ranks));
         let more = if stages.len() > STAGES_LISTED { " and so on" } else { "" };
         remarks.add(format!(
-            "the job has {} pipeline stages ({}{more}), which wait for each other by design: if all ranks of a stage are named, it has \
+            "the job has {} pipeline stages ({}{more}), which wait for each other by design: if all ranks of a stage are named, it may have \
              more work than the others, such as more layers or the loss",
             stages.len(),
             of_stages.collect::<Vec<_>>().join("; ")
