@@ -14,6 +14,7 @@
 //! An effect that costs little is a *note* instead of a verdict. So is an effect that no record can distinguish from
 //! the ordinary unsteadiness of a processor ([`Setting`]).
 
+mod alike;
 mod apart;
 mod chance;
 mod claim;

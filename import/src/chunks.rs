@@ -118,7 +118,7 @@ pub(crate) fn parse_all<R: Read, P: Send, E>(
             }
             ahead.take_until(most.saturating_sub(chunk.bytes()), &mut take)?;
             let parsed = ahead.add(&chunk);
-            // Nobody receives what follows an error.
+            // After an error, nothing receives it.
             scope.spawn(move |_| drop(parsed.send(parse(&chunk))));
         }
     })

@@ -17,7 +17,7 @@ mod passes;
 mod steps;
 mod tensor;
 
-use std::io;
+use std::io::Read;
 use std::sync::Arc;
 
 use timing::intervals::Interval;
@@ -47,9 +47,9 @@ pub struct Shared {
 }
 
 /// A timeline that is read.
-pub(crate) struct Read {
+pub(crate) struct Parsed {
     pub(crate) shared: Arc<Shared>,
-    /// The number of ranks, from 0 on, of which it says something.
+    /// The number of ranks that it says something about, from 0 on.
     pub(crate) ranks: u32,
     /// The number of ranks of the job, if it says that.
     pub(crate) world_size: Option<u32>,
@@ -60,7 +60,7 @@ pub(crate) struct Read {
 ///
 /// # Errors
 /// Returns an error if it is not a list of events, or if no operation is recorded in it.
-pub(crate) fn read(plain: impl io::Read) -> Result<Read, Unreadable> {
+pub(crate) fn read(plain: impl Read) -> Result<Parsed, Unreadable> {
     let mut recorded = events::read(plain)?;
     if recorded.operations.is_empty() {
         return Err(Unreadable::NoCollective(Format::Horovod));
@@ -76,7 +76,7 @@ pub(crate) fn read(plain: impl io::Read) -> Result<Read, Unreadable> {
     let Recorded { operations, cycle_nanos, .. } = recorded;
     let steps = steps.split(&operations, &mut remarks);
     let shared = Arc::new(Shared { operations, is_of_all, steps, cycle_nanos });
-    Ok(Read { shared, ranks, world_size, remarks })
+    Ok(Parsed { shared, ranks, world_size, remarks })
 }
 
 /// Says which tensors were not reduced when the timeline ends: in a job that hung, these say which ranks are behind.
@@ -111,7 +111,8 @@ fn keep_collectives(recorded: &mut Recorded, remarks: &mut Remarks) -> bool {
     let operations = &mut recorded.operations;
     let count = operations.len();
     let unknown: Vec<&Operation> = operations.iter().filter(|one| one.ready.is_empty()).collect();
-    if unknown.len() == count || 2 * unknown.len() > count {
+    let known = count - unknown.len();
+    if known == 0 || 2 * known < count {
         remarks.add(of_rank_0(&unknown, count));
         return false;
     }

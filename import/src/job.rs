@@ -159,8 +159,8 @@ pub fn join(run: &RunId, name: &str, sources: Vec<Source>) -> Result<Job, NotAJo
         };
         // Ranks of one file have one clock.
         let proofs = if is_one_file { Vec::new() } else { clocks::proofs(&records.events) };
-        let sender = batches::Sender { run, name, world_size, rank, file: &file, of: &of, ranks: count };
-        let packed = sender.pack(&mut records).map_err(|error| NotAJob::NotPacked(error.to_string()))?;
+        let packer = batches::Packer { run, name, world_size, rank, file: &file, of: &of, ranks: count };
+        let packed = packer.pack(&mut records).map_err(|error| NotAJob::NotPacked(error.to_string()))?;
         let error_nanos = of.error_nanos();
         Ok(Converted { imported: imported(rank, file, &of, records), error_nanos, proofs, packed })
     };
@@ -189,8 +189,8 @@ fn one_format(sources: &[Source]) -> Result<(), NotAJob> {
     }
 }
 
-/// Returns the timelines of the ranks whose files tell when something happened only together, and what the files say of the job, as
-/// sentences.
+/// Returns the timelines of ranks whose files say only together when something happened. Also returns what the files say of the job,
+/// as sentences.
 fn together(
     ranks: &BTreeMap<u32, (String, OfRank)>,
     world_size: u32,

@@ -110,13 +110,13 @@ impl OfRank {
     }
 }
 
-impl From<horovod::Read> for Vec<OfRank> {
-    fn from(read: horovod::Read) -> Self {
+impl From<horovod::Parsed> for Vec<OfRank> {
+    fn from(parsed: horovod::Parsed) -> Self {
         let of = |rank| {
-            let of = OfRank::new(Some(rank), read.world_size, Content::Shared(Arc::clone(&read.shared)));
-            OfRank { remarks: read.remarks.clone(), ..of }
+            let of = OfRank::new(Some(rank), parsed.world_size, Content::Shared(Arc::clone(&parsed.shared)));
+            OfRank { remarks: parsed.remarks.clone(), ..of }
         };
-        (0..read.ranks).map(of).collect()
+        (0..parsed.ranks).map(of).collect()
     }
 }
 

@@ -29,6 +29,7 @@ fn damaged_files_are_errors_or_jobs() {
         let Ok(job) = job::join(&run, "fuzzed", sources) else { return Ok(()) };
         for frame in job.rounds.iter().flatten() {
             let batch = codec::decode(frame).map_err(|error| format!("a batch is refused: {error}"))?;
+            ensure(codec::encode(&batch).is_ok_and(|again| again == *frame), "a batch comes back")?;
             ensure(batch.events.iter().all(is_in_order), "times are in order")?;
         }
         Ok(())

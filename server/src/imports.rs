@@ -3,6 +3,8 @@
 
 mod text;
 
+use std::time::Duration;
+
 use import::job::{self, ImportedRank, Job, NotAJob, Round};
 use import::{OfRank, Source, Unreadable};
 use wire::ids::{Rank, RunId};
@@ -11,6 +13,13 @@ use wire::views::imports::{ImportedFile, ImportedRun, SkippedFile};
 use crate::printable::one_line;
 
 pub use text::summary;
+
+/// The number of batches that are sent to the store at the same time. One sync of its disk serves all of them.
+pub const AT_ONCE: usize = 8;
+/// How often a batch is offered to a server that is busy.
+pub const OFFERS: u32 = 30;
+/// The pause between two offers.
+pub const OFFER_AGAIN: Duration = Duration::from_secs(1);
 
 /// The number of skipped files whose reasons an error lists.
 const REASONS_SHOWN: usize = 5;

@@ -6,8 +6,8 @@ use std::ops::Range;
 use wire::live::Part;
 use wire::views::{Cause, ChangePoint};
 
+use super::alike::{alike, members};
 use super::excess::{Excess, MORE_WORK_CORRELATION};
-use super::longest::{alike, members};
 use crate::finding::{Doubt, Evidence};
 use crate::frontier;
 use crate::stats;
@@ -129,10 +129,11 @@ impl Case<'_> {
     /// Returns true if the ranks compute longer and are all of a group that runs the same collectives and messages.
     fn is_whole_group(&self) -> bool {
         let ranks: BTreeSet<usize> = self.ranks.iter().copied().collect();
-        let groups = || self.bad.last().map(|step| alike(step)).unwrap_or_default();
-        self.excess.cause() == Cause::Compute
-            && ranks.len() > 1
-            && groups().into_iter().any(|(group, first)| ranks.iter().copied().eq(members(group, first)))
+        if self.excess.cause() != Cause::Compute || ranks.len() < 2 {
+            return false;
+        }
+        let groups = self.bad.last().map(|step| alike(step)).unwrap_or_default();
+        groups.into_iter().any(|(group, first)| ranks.iter().copied().eq(members(group, first)))
     }
 
     /// Returns true if waits come from durations in most of the steps.

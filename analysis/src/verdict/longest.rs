@@ -8,14 +8,11 @@
 //! Chance is measured in [`super::chance`]. Each step is a new question: which rank of a group computes longest, and by how
 //! much longer than the next one.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use wire::event::Function;
 use wire::live::Part;
-use wire::views::Group;
 
+use super::alike::{Placed, alike, members};
 use super::chance::{Delay, MAX_CHANCE, chance, scores};
-use crate::step::{CollectiveAnalysis, RankAnalysis, StepAnalysis};
+use crate::step::{RankAnalysis, StepAnalysis};
 
 /// A rank that computes longer than the others of its group, more often and by more than chance explains.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,9 +27,6 @@ pub(super) struct Longest {
     /// The probability of the same in a job in which all ranks of a group are equally often the longest.
     pub(super) chance: f64,
 }
-
-/// A group with its lowest rank.
-pub(super) type Placed = (Group, usize);
 
 /// Finds the rank that computes longest of a group that does not have all ranks.
 pub(super) fn longest(steps: &[&StepAnalysis]) -> Option<Longest> {
@@ -66,38 +60,6 @@ fn longest_of(step: &StepAnalysis, (group, first): Placed) -> Option<Delay> {
 
 fn compute(rank: &RankAnalysis) -> u64 {
     [Part::Forward, Part::Backward, Part::Optimizer].into_iter().map(|part| rank.part(part)).sum()
-}
-
-/// Returns the groups of some of the ranks whose ranks run the same collectives and messages.
-pub(super) fn alike(step: &StepAnalysis) -> BTreeSet<Placed> {
-    let mut run: BTreeMap<usize, BTreeMap<(Group, Function, bool), u32>> = BTreeMap::new();
-    let mut groups = BTreeSet::new();
-    for one in step.collectives.iter().filter(|one| is_known(one)) {
-        let function = Function::from_seq(one.seq);
-        let is_message = function == Function::SendReceive;
-        for rank in members(one.group, one.first) {
-            let with_earlier = is_message && rank > one.first;
-            *run.entry(rank).or_default().entry((one.group, function, with_earlier)).or_default() += 1;
-        }
-        if !is_message && (one.group.ranks as usize) < step.ranks.len() {
-            groups.insert((one.group, one.first));
-        }
-    }
-    let is_alike = |&(group, first): &Placed| {
-        group.ranks >= 2 && members(group, first).all(|rank| run.get(&rank) == run.get(&first))
-    };
-    groups.retain(is_alike);
-    groups
-}
-
-/// Returns true if the shape of the group says which ranks it has.
-fn is_known(collective: &CollectiveAnalysis) -> bool {
-    collective.group.stride > 0 || collective.group.ranks < 2
-}
-
-/// Returns the ranks of a group, in ascending order. The shape of the group must be known.
-pub(super) fn members(group: Group, first: usize) -> impl Iterator<Item = usize> {
-    (0..group.ranks as usize).map(move |at| first + at * group.stride as usize)
 }
 
 #[cfg(test)]

@@ -23,8 +23,8 @@ const FEWEST_RECORDS: usize = 64;
 /// Batches that may be sent in any order, because each is of another rank.
 pub type Round = Vec<Vec<u8>>;
 
-/// A rank whose batches are made.
-pub(super) struct Sender<'a> {
+/// Packs the records of a rank into batches.
+pub(super) struct Packer<'a> {
     pub(super) run: &'a RunId,
     pub(super) name: &'a str,
     pub(super) world_size: u32,
@@ -45,7 +45,7 @@ pub(super) struct Packed {
     frames: Vec<Vec<u8>>,
 }
 
-impl Sender<'_> {
+impl Packer<'_> {
     /// Packs the records of the rank, which are taken.
     ///
     /// # Errors
@@ -146,7 +146,7 @@ mod tests {
         let of: OfRank = Trace::default().into();
         let packed = [(0, "a"), (1, "b")].map(|(rank, file)| {
             let mut records = RankRecords { events: vec![event; RECORDS + 1], ..RankRecords::default() };
-            Sender { run: &run, name: "job", world_size: 2, rank, file, of: &of, ranks: 2 }
+            Packer { run: &run, name: "job", world_size: 2, rank, file, of: &of, ranks: 2 }
                 .pack(&mut records)
                 .unwrap()
         });

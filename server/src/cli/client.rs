@@ -10,6 +10,7 @@ use ureq::http::StatusCode;
 use wire::views::{ApiError, RunSummary};
 
 use super::TokenArgument;
+use crate::imports::{OFFER_AGAIN, OFFERS};
 
 /// The longest time for one request.
 const TIMEOUT: Duration = Duration::from_secs(8);
@@ -17,10 +18,6 @@ const TIMEOUT: Duration = Duration::from_secs(8);
 const FILE_TIMEOUT: Duration = Duration::from_secs(120);
 /// The largest file, in bytes.
 const MAX_FILE_BYTES: u64 = 256 << 20;
-
-/// How often a batch is offered to a server that is busy, and the pause between.
-const OFFERS: u32 = 30;
-const OFFER_AGAIN: Duration = Duration::from_secs(1);
 
 type Answer = Result<ureq::http::Response<ureq::Body>, ureq::Error>;
 

@@ -14,11 +14,8 @@ use wire::ids::RunId;
 use super::client::Client;
 use super::run::{closing_report, distant_report, server_for};
 use super::{DataArgument, TokenArgument, print, progress, runtime, start_logging};
-use crate::imports::{self, Read};
+use crate::imports::{self, AT_ONCE, Read};
 use crate::run_id::new_run_id;
-
-/// The number of batches that are sent at the same time. One sync of the server's disk serves all of them.
-const AT_ONCE: usize = 8;
 
 /// The arguments of `paceline import`.
 #[derive(Debug, Args)]

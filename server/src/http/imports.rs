@@ -25,7 +25,7 @@ use super::App;
 use super::answer::aside;
 use super::error::Failure;
 use super::ingest;
-use crate::imports::{Files, NotImported, Read, summary};
+use crate::imports::{AT_ONCE, Files, NotImported, OFFER_AGAIN, OFFERS, Read, summary};
 use crate::run_id::new_run_id;
 
 /// The number of imports at the same time. Each holds what the device ran in memory ([`upload::MAX_HELD`]).
@@ -34,11 +34,6 @@ const PLACES: usize = 1;
 const IMPORT_WITHIN: Duration = Duration::from_secs(3_600);
 /// The longest name of a run, in characters.
 const MAX_NAME_CHARS: usize = 200;
-/// The number of batches that are stored at the same time. One sync of the disk serves all of them.
-const AT_ONCE: usize = 8;
-/// How often a batch is offered to a server that is busy, and the pause between.
-const OFFERS: u32 = 30;
-const OFFER_AGAIN: Duration = Duration::from_secs(1);
 
 /// The places for imports.
 #[derive(Clone)]

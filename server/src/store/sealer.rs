@@ -130,7 +130,7 @@ fn seal_log(folder: &RunFolder, number: u32) -> Result<(), StoreError> {
                 let sealed = Sealed { name, batches: batches.len() as u64, steps, files, damage };
                 manifest.put(sealed.clone());
                 manifest.write(folder)?;
-                // Not in memory together with the same batches that are read back.
+                // Otherwise the batches would be in memory twice while they are read back.
                 drop(batches);
                 segment::read(folder, &sealed)?;
             }

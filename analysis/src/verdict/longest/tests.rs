@@ -9,8 +9,14 @@ use wire::ids::{Bucket, Comm, Step};
 use wire::views::ComputedOn;
 use wire::views::what_if::Phase;
 
+use std::collections::BTreeSet;
+
+use wire::event::Function;
+use wire::views::Group;
+
 use super::*;
 use crate::replay::Replay;
+use crate::step::CollectiveAnalysis;
 use crate::verdict::{Setting, judge};
 use crate::wording;
 

@@ -85,7 +85,7 @@ pub fn Imported() -> impl IntoView {
                 <h2>"Operators and kernels"<small>" mean per step, as the imported traces have them"</small></h2>
                 <Show when=move || has_names.get()>
                     <Choice testid="traced-rank" key="rank" label="Rank" none="all" ranks=ranks chosen=rank />
-                    // All ranks are compared with none of them.
+                    // Only a single rank is compared with another.
                     <Show when=move || rank.get().is_some()>
                         <Choice testid="traced-against" key="against" label="against rank" none="none" ranks=ranks chosen=other />
                     </Show>
