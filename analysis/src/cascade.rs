@@ -127,9 +127,15 @@ impl Pools {
 fn own_losses(cause: Cause) -> &'static [Loss] {
     match cause {
         Cause::Input | Cause::H2d => &[Loss::Input],
-        Cause::Network | Cause::CollectiveConfiguration => &[Loss::ExposedTransfer],
+        Cause::Network | Cause::CollectiveConfiguration | Cause::Communication => &[Loss::ExposedTransfer],
         Cause::Host | Cause::Unknown => &[Loss::Pause, Loss::Idle, Loss::Other],
-        Cause::Compute | Cause::MoreWork | Cause::ClockThrottle | Cause::Processor => &[],
+        Cause::Checkpoint | Cause::Evaluation | Cause::GarbageCollection | Cause::Compilation => &[Loss::Pause],
+        Cause::Hang => &[Loss::Other, Loss::Input],
+        Cause::Compute
+        | Cause::MoreWork
+        | Cause::ClockThrottle
+        | Cause::Processor
+        | Cause::Optimizer => &[],
     }
 }
 
@@ -173,7 +179,9 @@ mod tests {
             persistence: None,
             steps: (0, 99),
             onset: None,
+            recurrence: None,
             code: None,
+            advice: String::new(),
         }
     }
 

@@ -22,6 +22,25 @@ pub(crate) struct Finding {
     pub(crate) evidence: Vec<Evidence>,
     /// The evidence against the verdict.
     pub(crate) counter_evidence: Vec<Doubt>,
+    /// Whether it is the unsteadiness of a machine that ranks share, and so a note whatever it costs.
+    pub(crate) is_scatter: bool,
+    /// Whether all ranks run on one host, for advice that fits.
+    pub(crate) is_one_host: bool,
+}
+
+impl Finding {
+    /// Returns a finding without evidence.
+    pub(crate) fn new(verdict: Verdict, statement: Statement) -> Self {
+        Self {
+            verdict,
+            statement,
+            reason: None,
+            evidence: Vec::new(),
+            counter_evidence: Vec::new(),
+            is_scatter: false,
+            is_one_host: false,
+        }
+    }
 }
 
 /// What a finding states. Who, why and at what cost is in its verdict.
@@ -29,12 +48,14 @@ pub(crate) struct Finding {
 pub(crate) enum Statement {
     /// The named ranks are late, in this number of episodes.
     Late { episodes: usize },
-    /// The named rank stalls now and then.
-    Stalls,
+    /// The named ranks, of this number of ranks, lose time now and then.
+    NowAndThen { ranks: usize },
+    /// The named ranks, of this number of ranks, lose time in most steps, in pauses.
+    Always { ranks: usize },
+    /// All ranks lose time alike, all the time.
+    AllAlike,
     /// The named rank is late in a recording of this number of steps.
     InRecordedSteps { steps: usize },
-    /// All ranks spend time in exposed transfers.
-    ExposedTransfers,
     /// The named rank computes by this much longer per step than the next one of its group, in nanoseconds.
     LongestOfGroup { nanos: f64 },
     /// Ranks take turns at being last.
@@ -54,6 +75,8 @@ pub(crate) enum Reason {
     CoresTaken(Taker),
     /// Only collectives are recorded: what comes before them may be compute or its host.
     OnlyCollectives,
+    /// The ranks spend the time in a line of the job's own code, as their stacks show.
+    OwnCode,
 }
 
 /// What keeps ranks off their processors.
@@ -82,6 +105,8 @@ pub(crate) enum Segment {
     H2d,
     /// Forward, backward and optimizer.
     Compute,
+    /// The parameter update alone.
+    Optimizer,
     /// Exposed transfers.
     Transfer,
     /// One kind of pause.
@@ -108,6 +133,8 @@ pub(crate) enum Risen {
     ExposedTransfer,
     /// The compute time of the median rank.
     Compute,
+    /// A part of the usual rank's step.
+    Part(Segment),
 }
 
 /// What a lowered clock is compared with.
@@ -147,6 +174,10 @@ pub(crate) enum Evidence {
     LongestOfGroup { among: Vec<usize>, longest: usize, steps: usize, chance: f64 },
     /// The ranks spend more time in a part of the step than the others.
     Longer { segment: Segment, nanos: f64 },
+    /// A part of the step takes the usual rank this long.
+    OnUsualRank { segment: Segment, nanos: f64 },
+    /// It happened this often, and took this long in all. `first` lists the earliest steps.
+    Happened { segment: Segment, times: usize, first: Vec<u64>, total_nanos: f64 },
     /// Only this part of additional compute time is processor time.
     ProcessorTime { nanos: f64 },
     /// The amount of work varies.
@@ -198,8 +229,9 @@ pub(crate) enum Evidence {
     SlowerKernels { share: f64, other_rank: u32, burst_seconds: f64 },
     /// The device is idle for a larger share of the time than that of another rank.
     IdlerDevice { own: f64, other: f64, other_rank: u32 },
-    /// Its stacks are more often in a line of code than those of another rank.
-    InCode { place: Place, other_rank: u32 },
+    /// Its stacks are more often in a line of code than those of another rank. Without another rank, the stacks of one of the
+    /// ranks that lose time.
+    InCode { place: Place, rank: u32, other_rank: Option<u32> },
     /// In a trace, an operator or kernel takes it longer than another rank. The trace begins with this step.
     InTrace { name: String, nanos: f64, other_rank: u32, step: u64 },
 }

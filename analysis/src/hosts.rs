@@ -155,6 +155,13 @@ pub struct Hosts<'a> {
 }
 
 impl<'a> Hosts<'a> {
+    /// Returns true if all ranks run on the same cores of the same host.
+    fn share_cores(&self) -> bool {
+        let of_rank = |rank| self.get(rank).map(|(host, fit)| (&fit.clock, &host.history.cores));
+        let first = of_rank(0);
+        first.is_some() && (1..self.ranks.len()).all(|rank| of_rank(rank) == first)
+    }
+
     fn get(&self, rank: usize) -> Option<(&'a RankHost, &'a ClockFit)> {
         Some((self.ranks.get(rank)?.as_ref()?, self.fits.get(rank)?.as_ref()?))
     }
@@ -294,7 +301,7 @@ pub(crate) fn explain(finding: &mut Finding, hosts: &Hosts<'_>, window: (ServerN
         verdict.cause = Cause::Host;
         finding.reason = Some(Reason::Steal);
     }
-    if matches!(verdict.cause, Cause::Host | Cause::Processor) {
+    if matches!(verdict.cause, Cause::Host | Cause::Processor) || finding.is_scatter {
         let cores = match suspects[..] {
             [one] => hosts.get(one).map(|(host, _)| host.history.cores.clone()),
             _ => None,
@@ -305,6 +312,10 @@ pub(crate) fn explain(finding: &mut Finding, hosts: &Hosts<'_>, window: (ServerN
         let usual = of_others(hosts, &suspects, window, |rank| rank.waited).unwrap_or(0.0);
         finding.reason = shares.taker(lost_share, usual).map(Reason::CoresTaken);
     }
+    // Others that use the cores of all ranks do not explain why the same rank should be late.
+    let comes_and_goes = verdict.persistence.is_some_and(|persistence| persistence != Persistence::Persistent);
+    let is_taken = matches!(finding.reason, Some(Reason::CoresTaken(Taker::Processes | Taker::Ranks)));
+    finding.is_scatter |= is_taken && comes_and_goes && hosts.share_cores();
 }
 
 /// Returns the median of a share over the ranks that are not suspected; `None` if it is known of none.

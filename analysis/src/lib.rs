@@ -8,6 +8,7 @@
 //! * [`waterfall`] draws one step.
 //! * [`hang`] names the ranks that a hung run waits for.
 
+mod account;
 pub mod baseline;
 mod bursts;
 pub mod cascade;

@@ -16,11 +16,12 @@ use wire::traces::TraceSummary;
 use wire::views::captures::TraceComparison;
 use wire::views::goodput::Goodput;
 use wire::views::{
-    AttributeRanks, BucketStats, ComputedOn, Failure, Figure, FlopsUtilization, Gap, GapKind, Group, Hang,
+    Account, AttributeRanks, BucketStats, ComputedOn, Failure, Figure, FlopsUtilization, Gap, GapKind, Group, Hang,
     HostRanks, Missing, OwnOverhead, RankClock, RankDrops, RankEvent, RankLedger, Report, RunState,
     ScalingEfficiency, Verdict,
 };
 
+use crate::account::StepAccount;
 use crate::devices::{self, DeviceState};
 use crate::finding::Finding;
 use crate::hosts::{self, Hosts, RankHost};
@@ -93,6 +94,8 @@ pub struct RunFacts {
     pub hidden_steps: Vec<u64>,
     /// What the run used its wall time for.
     pub goodput: Result<Goodput, Missing>,
+    /// Whether the report is made over all steps of the run.
+    pub has_all_steps: bool,
 }
 
 /// What an unmodified job lacks.
@@ -222,7 +225,11 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         verdicts_missing = verdict::late_at_unknown_cost(&observed, function).or(verdicts_missing);
     }
     let gaps = gaps(facts, &ledger, &reasons, left_out, observed.len());
-    let written = |findings: Vec<Finding>| findings.into_iter().map(wording::verdict).collect();
+    let written =
+        |findings: Vec<Finding>| -> Vec<Verdict> { findings.into_iter().map(wording::verdict).collect() };
+    let verdicts = written(verdicts);
+    let account = account(facts, &observed);
+    let spent = wording::account::spent(&account, &verdicts);
     Report {
         run: facts.run.clone(),
         name: facts.name.clone(),
@@ -255,7 +262,9 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
             false => reasons.of_collectives(|| comm_model.ok_or(Missing::OneBucketSize)),
         },
         ledger,
-        verdicts: written(verdicts),
+        account,
+        spent,
+        verdicts,
         past_faults: Vec::new(),
         notes: written(notes),
         verdicts_missing,
@@ -271,6 +280,13 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         attributes: facts.attributes.clone(),
         gaps,
     }
+}
+
+/// Returns where the wall time goes. In imported files, and in steps that were only seen from outside, that is not known.
+fn account(facts: &RunFacts, observed: &[&StepAnalysis]) -> Account {
+    let steps: Vec<StepAccount> = observed.iter().filter_map(|step| StepAccount::new(step)).collect();
+    let goodput = facts.goodput.as_ref().ok().filter(|_| facts.has_all_steps);
+    crate::account::account(&steps, goodput)
 }
 
 /// Returns why compute is not split into phases, if it is not.
@@ -509,7 +525,10 @@ fn findings(
     };
     let (mut found, missing) = verdict::judge(observed, facts.ranks as usize, &setting);
     let hosts = Hosts { ranks: &facts.hosts, fits: &facts.fits };
+    let is_one_host = is_one_host(&facts.placement);
     for finding in found.verdicts.iter_mut().chain(&mut found.notes) {
+        finding.is_one_host = is_one_host;
+        in_code::explain(finding, &facts.stacks);
         if let Some(window) = window_of(&finding.verdict, observed) {
             devices::explain(finding, &facts.device_states, window);
             hosts::explain(finding, &hosts, window);
@@ -517,7 +536,6 @@ fn findings(
         bursts::explain(finding, &facts.bursts);
         in_trace::explain(finding, facts.traced.as_deref());
         in_trace::explain_imported(finding, &facts.summaries);
-        in_code::explain(finding, &facts.stacks);
         layouts::explain(finding, buckets);
         if infers_compute(facts, ledger) {
             inferred::explain(finding);
@@ -526,7 +544,13 @@ fn findings(
             inferred::explain_unrecorded(finding);
         }
     }
+    found.settle();
     (found, missing)
+}
+
+/// Returns true if all ranks have named their host, and it is the same one.
+fn is_one_host(placement: &[HostRanks]) -> bool {
+    placement.first().is_some_and(|first| placement.iter().all(|named| named.host == first.host))
 }
 
 /// Returns the window of a verdict, from its first step to the end of its last, on the server's clock.
@@ -585,6 +609,7 @@ pub(crate) mod tests {
             notable_share: verdict::NOTABLE_SHARE,
             hidden_steps: Vec::new(),
             goodput: Err(Missing::NoObservedStep),
+            has_all_steps: true,
         }
     }
 

@@ -1,7 +1,10 @@
 //! Compares the stacks of two ranks: in which line of code one spends more of its time than the other.
 
+mod busiest;
+
 use std::collections::BTreeMap;
 
+pub use busiest::{During, busiest};
 use wire::stacks::{Frame, Profile, Stack, ThreadRole};
 
 /// How much larger a rank's share of samples in a function must be than another rank's. In a trial of 1 s, a rank compared
@@ -278,7 +281,7 @@ fn of_threads(role: ThreadRole, own: &Threads<'_>, other: &Threads<'_>) -> Optio
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use wire::stacks::ThreadStacks;
 
     use super::*;
@@ -286,7 +289,7 @@ mod tests {
     /// Frames, outermost first, as functions, files and lines; and the number of samples.
     type Sampled<'a> = (&'a [(&'a str, &'a str, u32)], u64);
 
-    fn profile(threads: &[(ThreadRole, &[Sampled<'_>])]) -> Profile {
+    pub(super) fn profile(threads: &[(ThreadRole, &[Sampled<'_>])]) -> Profile {
         let mut profile = Profile::default();
         for (role, stacks) in threads {
             let stacks: Vec<Stack> = stacks

@@ -27,7 +27,9 @@ mod few;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod longest;
+mod now_and_then;
 mod processor;
+mod recurrence;
 mod stalls;
 
 use std::collections::BTreeMap;
@@ -36,13 +38,16 @@ use std::ops::Range;
 use wire::event::Function;
 use wire::views::{Cause, ComputedOn, Confidence, Culprit, Missing, Persistence, Verdict, VerdictState};
 
+use crate::account::StepAccount;
 use crate::cost::Cost;
 use crate::finding::{Finding, Statement};
-use crate::stats;
 use crate::step::StepAnalysis;
+use crate::{hang, stats};
 use claim::Claim;
 use evidence::Case;
 use excess::Excess;
+use now_and_then::Window;
+use recurrence::Times;
 use stalls::Watched;
 
 /// The number of observed steps before a rank is named.
@@ -127,21 +132,63 @@ pub(crate) fn late_at_unknown_cost(steps: &[&StepAnalysis], function: Function) 
 
 /// Finds all verdicts over `steps`, which must be observed steps in ascending order.
 fn verdicts(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Findings {
-    let ranks = steps.iter().map(|step| step.ranks.len()).max().unwrap_or(0);
-    if ranks < 2 || steps.len() < MIN_STEPS {
+    if ranks_of(steps) < 2 || steps.len() < MIN_STEPS {
         return Findings::default();
     }
     let claims: Vec<Option<Claim>> = steps.iter().map(|step| Claim::new(step)).collect();
-    let mut all: Vec<Finding> =
+    let accounts: Vec<StepAccount> = steps.iter().filter_map(|step| StepAccount::new(step)).collect();
+    if accounts.len() < steps.len() {
+        return Findings::default();
+    }
+    let window = Window::new(steps, &accounts);
+    let late: Vec<Accusation> =
         suspects(&claims).flat_map(|ranks| against(steps, &claims, ranks, setting)).collect();
-    let lost: u64 = all.iter().map(|finding| finding.verdict.lost_nanos()).sum();
-    all.extend(everyone::verdicts(steps, lost / steps.len() as u64, setting));
-    let order = |Finding { verdict, .. }: &Finding| {
-        (verdict.state == VerdictState::Resolved, std::cmp::Reverse(verdict.lost_nanos()))
-    };
-    all.sort_by_key(order);
-    let (verdicts, notes) = all.into_iter().partition(|finding| is_notable(&finding.verdict, steps, setting));
-    Findings { verdicts, notes }
+    let is_explained = |at: usize, ranks: &[usize]| late.iter().any(|late| late.explains(at, ranks));
+    let mut all = window.findings(is_explained, setting);
+    let lost: u64 = late.iter().map(|late| late.finding.verdict.lost_nanos()).sum();
+    all.extend(late.into_iter().map(|late| late.finding));
+    all.extend(everyone::verdicts(&window, lost / steps.len() as u64, setting));
+    let (verdicts, notes) = all.into_iter().partition(|finding| is_notable(finding, steps, setting));
+    let mut findings = Findings { verdicts, notes };
+    findings.sort();
+    findings
+}
+
+/// Returns the number of ranks of the steps.
+fn ranks_of(steps: &[&StepAnalysis]) -> usize {
+    steps.iter().map(|step| step.ranks.len()).max().unwrap_or(0)
+}
+
+impl Findings {
+    /// Puts what cost most time first, whether it is over or not.
+    fn sort(&mut self) {
+        for list in [&mut self.verdicts, &mut self.notes] {
+            list.sort_by_key(|finding| std::cmp::Reverse(finding.verdict.lost_nanos()));
+        }
+    }
+
+    /// Makes notes of the verdicts that later evidence showed to be the unsteadiness of a shared machine.
+    pub(crate) fn settle(&mut self) {
+        let (scatter, verdicts) = std::mem::take(&mut self.verdicts).into_iter().partition(|finding| finding.is_scatter);
+        self.verdicts = verdicts;
+        self.notes.extend::<Vec<Finding>>(scatter);
+        self.sort();
+    }
+}
+
+/// A finding against ranks, with the steps that it explains.
+struct Accusation {
+    finding: Finding,
+    ranks: Vec<usize>,
+    /// Indices into the observed steps, ascending.
+    at: Vec<usize>,
+}
+
+impl Accusation {
+    /// Returns true if it explains why these ranks are late in the step with this index.
+    fn explains(&self, at: usize, ranks: &[usize]) -> bool {
+        self.ranks == ranks && self.at.binary_search(&at).is_ok()
+    }
 }
 
 /// Returns the ranks, or groups of ranks, that enough steps are attributed to for a closer examination.
@@ -155,7 +202,11 @@ fn suspects(claims: &[Option<Claim>]) -> impl Iterator<Item = &[usize]> {
 
 /// Returns true if an effect has cost a notable share of all observed time. An active effect is notable already if it
 /// costs that share of the steps that have it, unless its cause is the processor.
-fn is_notable(verdict: &Verdict, steps: &[&StepAnalysis], setting: &Setting<'_>) -> bool {
+fn is_notable(finding: &Finding, steps: &[&StepAnalysis], setting: &Setting<'_>) -> bool {
+    if finding.is_scatter {
+        return false;
+    }
+    let verdict = &finding.verdict;
     let total: u64 = steps.iter().map(|step| step.period_nanos()).sum();
     let lasts = verdict.state == VerdictState::Active && verdict.cause != Cause::Processor;
     verdict.lost_nanos() as f64 >= setting.notable_share * total as f64
@@ -177,9 +228,9 @@ fn against(
     claims: &[Option<Claim>],
     ranks: &[usize],
     setting: &Setting<'_>,
-) -> Vec<Finding> {
+) -> Vec<Accusation> {
     let savings: Vec<f64> =
-        steps.iter().zip(claims).map(|(step, claim)| claim::saving(step, claim.as_ref(), ranks)).collect();
+        steps.iter().zip(claims).map(|(step, claim)| claim::unpaused(step, claim.as_ref(), ranks)).collect();
     let usual_step = stats::median(steps.iter().map(|step| step.period_nanos() as f64)).unwrap_or(0.0);
     let episodes = episodes::episodes(&savings, usual_step);
     let mut is_healthy = vec![true; steps.len()];
@@ -191,23 +242,40 @@ fn against(
     let is_last = |at: usize| claims[at].as_ref().is_some_and(|claim| claim.against(ranks) > 0.0);
     let is_last: Vec<bool> = (0..steps.len()).map(is_last).collect();
     let suspicion = Suspicion { ranks, savings, is_last, is_healthy };
-    let stalls = suspicion.gather(&stalls, steps).and_then(|fault| suspicion.accuse(&fault, steps, setting));
-    let stalls = stalls.map(|finding| stalled(finding, total, steps[0].ranks.len()));
-    let faults = faults.iter().filter_map(|fault| suspicion.charge(fault, steps, setting));
+    let accusation = |at: Vec<usize>, finding| Accusation { finding, ranks: ranks.to_vec(), at };
+    let stalls = suspicion.gather(&stalls, steps).and_then(|fault| {
+        let finding = suspicion.accuse(&fault, steps, setting)?;
+        let times = Times { at: fault.episodes.to_vec(), total: finding.verdict.lost_nanos() as f64 };
+        Some(accusation(fault.at, stalled(finding, &times, steps, usual_step, total)))
+    });
+    let faults = faults.iter().filter_map(|fault| {
+        let at = fault.iter().cloned().flatten().collect();
+        Some(accusation(at, suspicion.charge(fault, steps, setting)?))
+    });
     faults.chain(stalls).collect()
 }
 
-/// Makes a finding one of stalls on one of `ranks` ranks. Most steps have none, so a day of them costs the share of the day that they
-/// cost of all observed time, `total` nanoseconds. A stall in the newest step is no fault that is still there.
-fn stalled(finding: Finding, total: f64, ranks: usize) -> Finding {
+/// Makes a finding one of stalls. Most steps have none, so a day of them costs the share of the day that they cost of all
+/// observed time, `total` nanoseconds. A stall in the newest step is no fault that is still there.
+fn stalled(
+    finding: Finding,
+    times: &Times,
+    steps: &[&StepAnalysis],
+    usual_step: f64,
+    total: f64,
+) -> Finding {
+    let ranks = ranks_of(steps);
     let mut verdict = finding.verdict;
     if verdict.state == VerdictState::Active {
         (verdict.state, verdict.persistence) = (VerdictState::Resolved, Some(Persistence::Transient));
     }
-    let of_time = verdict.lost_nanos() as f64 / total.max(1.0);
-    verdict.device_hours_per_day = hours_per_day(of_time, verdict.state, ranks);
-    verdict.onset = None;
-    Finding { verdict, statement: Statement::Stalls, ..finding }
+    let recurrence = times.recurrence(steps, total);
+    if recurrence.nanos as f64 / 1e9 >= hang::limit_seconds(usual_step / 1e9) {
+        verdict.cause = Cause::Hang;
+    }
+    verdict.device_hours_per_day = hours_per_day(recurrence.share_of_time, verdict.state, ranks);
+    (verdict.onset, verdict.recurrence) = (None, Some(recurrence));
+    Finding { verdict, statement: Statement::NowAndThen { ranks }, ..finding }
 }
 
 /// The facts about the suspected ranks in each step, before a cause is sought.
@@ -270,8 +338,6 @@ impl Suspicion<'_> {
         let onset = course::onset(steps, ranks, episodes);
         let case = Case { ranks, steps, bad: bad_steps, last_in, excess, episodes, onset };
         let verdict = Verdict {
-            culprit: Some(culprit(ranks)),
-            cause: case.excess.cause(),
             state,
             cost_nanos_per_step: cost.nanos as u64,
             cost_share: cost.share,
@@ -282,18 +348,13 @@ impl Suspicion<'_> {
             persistence: Some(persistence),
             steps: case.range(),
             onset,
-            code: None,
-            sentence: String::new(),
-            evidence: Vec::new(),
-            counter_evidence: Vec::new(),
+            ..Verdict::new(culprit(ranks), case.excess.cause())
         };
-        Some(Finding {
-            verdict,
-            statement: Statement::Late { episodes: episodes.len() },
-            reason: None,
-            evidence: case.evidence(),
-            counter_evidence: case.counter_evidence(),
-        })
+        let mut finding = Finding::new(verdict, Statement::Late { episodes: episodes.len() });
+        // What comes and goes and lies within what processors vary by is no fault of the rank.
+        finding.is_scatter = finding.verdict.cause == Cause::Processor;
+        (finding.evidence, finding.counter_evidence) = (case.evidence(), case.counter_evidence());
+        Some(finding)
     }
 
     /// Counts how often the suspects were last, leaving out the steps with other faults of theirs.

@@ -6,6 +6,7 @@ use wire::views::{CodeLine, Culprit, PastFault, Verdict};
 
 use crate::finding::{Evidence, Finding};
 
+pub(crate) mod account;
 pub mod advice;
 mod evidence;
 mod failure;
@@ -27,7 +28,9 @@ pub(crate) use scaling::{assumptions, cap_advice};
 /// Writes the texts of a verdict.
 pub(crate) fn verdict(finding: Finding) -> Verdict {
     let who = Who::new(finding.verdict.culprit.as_ref());
+    let advice = advice::advice(&finding);
     Verdict {
+        advice,
         sentence: sentence::sentence(&finding, &who),
         evidence: finding.evidence.iter().map(|one| who.evidence(one)).collect(),
         counter_evidence: finding.counter_evidence.iter().map(|doubt| who.doubt(doubt)).collect(),
@@ -38,13 +41,13 @@ pub(crate) fn verdict(finding: Finding) -> Verdict {
 
 /// Returns the line of code that evidence names.
 fn code(evidence: &Evidence) -> Option<CodeLine> {
-    let Evidence::InCode { place, other_rank } = evidence else { return None };
+    let Evidence::InCode { place, other_rank, .. } = evidence else { return None };
     Some(CodeLine {
         at: place.at(),
         threads: place.role,
         share: place.share,
         other_rank: *other_rank,
-        other_share: place.other_share,
+        other_share: other_rank.map(|_| place.other_share),
     })
 }
 

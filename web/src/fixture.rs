@@ -61,7 +61,9 @@ pub fn verdict(state: VerdictState) -> Verdict {
         persistence: None,
         steps: (40, 139),
         onset: None,
+        recurrence: None,
         code: None,
+        advice: String::new(),
     }
 }
 

@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+mod account;
 pub mod captures;
 mod collectives;
 pub mod comparison;
@@ -16,6 +17,7 @@ pub mod scaling;
 mod verdict;
 pub mod what_if;
 
+pub use account::{Account, AccountEntry, Spending};
 pub use collectives::{
     AlphaBeta, BucketParameters, BucketStats, CollectiveCost, Group, GroupStats, LatencyHistogram, OneGroup,
 };
@@ -29,7 +31,7 @@ pub use run::{
     Standing, WorstVerdict,
 };
 pub use verdict::{
-    Cause, ChangePoint, CodeLine, Confidence, Culprit, PastFault, Persistence, Verdict, VerdictState,
+    Cause, ChangePoint, CodeLine, Confidence, Culprit, PastFault, Persistence, Recurrence, Verdict, VerdictState,
 };
 
 /// A message on the live stream, in addition to the columns of [`crate::live`].

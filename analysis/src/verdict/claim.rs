@@ -63,6 +63,18 @@ pub(super) fn saving(step: &StepAnalysis, claim: Option<&Claim>, ranks: &[usize]
     signed.unwrap_or_else(|| claim.map_or(0.0, |claim| claim.against(ranks)))
 }
 
+/// Returns [`saving`] less what the pauses of `ranks` explain of it. Recorded pauses have findings of their own
+/// ([`super::now_and_then`]).
+pub(super) fn unpaused(step: &StepAnalysis, claim: Option<&Claim>, ranks: &[usize]) -> f64 {
+    let saving = saving(step, claim, ranks);
+    let paused = |named: bool| {
+        let those = step.present().filter(|(rank, _)| ranks.contains(rank) == named);
+        stats::mean(those.map(|(_, rank)| rank.part(Part::Pause) as f64)).unwrap_or(0.0)
+    };
+    let explained = (paused(true) - paused(false)).clamp(0.0, saving.max(0.0));
+    saving - explained
+}
+
 fn trusted(step: &StepAnalysis) -> Option<&Replay> {
     step.replay.as_ref().filter(|replay| replay.is_trusted())
 }

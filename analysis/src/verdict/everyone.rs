@@ -8,9 +8,11 @@ use super::course::dated;
 use super::evidence::SHARED_CORES;
 use super::excess::{CPU_EXPLAINS, Variation};
 use super::longest::longest;
-use super::{Setting, hours_per_day, processor};
+use super::now_and_then::{Window, long_excess};
+use super::{HIGH_CONFIDENCE_STEPS, Setting, hours_per_day, processor};
+use crate::account::StepAccount;
 use crate::change_point::change_point;
-use crate::finding::{Doubt, Evidence, Finding, Risen, Statement};
+use crate::finding::{Doubt, Evidence, Finding, Risen, Segment, Statement};
 use crate::overlap::Overlap;
 use crate::replay::Replay;
 use crate::stats;
@@ -18,27 +20,27 @@ use crate::step::StepAnalysis;
 
 /// The share of the step from which a cost of all ranks is worth a verdict.
 const MIN_SHARE: f64 = 0.05;
-/// The share of exposed transfer that must come after the last compute for bucket sizes to be the cause. The last
-/// bucket becomes ready only when backward ends, so its size determines the tail.
-const TAIL_SHARE: f64 = 0.7;
+/// The share of the step from which parameter updates are worth a verdict. Every training job has them.
+const MIN_OPTIMIZER_SHARE: f64 = 0.25;
 /// The share of the whole saving that evening out one phase must save for the phase to explain an imbalance.
 const PHASE_EXPLAINS: f64 = 0.5;
 
 /// The share of slower compute by which steps must become slower too. Otherwise the additional compute was hidden.
 const RISES_ALONG: f64 = 0.5;
 
-/// Finds all verdicts on all ranks. `explained` is the cost that is already attributed to single ranks, in nanoseconds
-/// per step, averaged over all steps. The newest step that can be shown becomes the example.
-pub(super) fn verdicts(steps: &[&StepAnalysis], explained: u64, setting: &Setting<'_>) -> Vec<Finding> {
-    let found =
-        [transfers(steps), turns(steps, explained, setting), drift(steps, setting)].into_iter().flatten();
+/// Finds all verdicts on all ranks. `explained` is the cost that other findings explain already, in nanoseconds per step, averaged
+/// over all steps. The newest step that can be shown becomes the example.
+pub(super) fn verdicts(window: &Window<'_>, explained: u64, setting: &Setting<'_>) -> Vec<Finding> {
+    let steps = window.steps;
+    let mut found: Vec<Finding> = shared(window);
+    found.extend(transfers(window));
+    found.extend(turns(window, explained, setting));
+    found.extend(drift(steps, setting));
     let newest = steps.iter().rev().find(|step| setting.can_show(step)).map(|step| step.step.0);
+    for finding in &mut found {
+        finding.verdict.example_step = newest.filter(|&newest| newest >= finding.verdict.steps.0);
+    }
     found
-        .map(|mut finding| {
-            finding.verdict.example_step = newest.filter(|&newest| newest >= finding.verdict.steps.0);
-            finding
-        })
-        .collect()
 }
 
 /// Builds a finding on all ranks over `steps`, all of which have the effect. Returns `None` if the effect costs too
@@ -49,48 +51,59 @@ fn against_all(steps: &[&StepAnalysis], cost: f64, cause: Cause, statement: Stat
         stats::mean(steps.iter().map(|step| step.period_nanos() as f64)).filter(|&mean| mean > 0.0)?;
     let share = cost.max(0.0) / period;
     let verdict = Verdict {
-        culprit: Some(Culprit::All),
-        cause,
-        state: VerdictState::Active,
-        cost_nanos_per_step: cost as u64,
+        cost_nanos_per_step: cost.max(0.0) as u64,
         cost_share: share,
         affected_steps: steps.len() as u64,
         device_hours_per_day: hours_per_day(share, VerdictState::Active, steps[0].ranks.len()),
-        confidence: Confidence::Medium,
-        example_step: None,
-        persistence: None,
         steps: (first.step.0, last.step.0),
-        onset: None,
-        code: None,
-        sentence: String::new(),
-        evidence: Vec::new(),
-        counter_evidence: Vec::new(),
+        ..Verdict::new(Culprit::All, cause)
     };
-    (share >= MIN_SHARE).then_some(Finding {
-        verdict,
-        statement,
-        reason: None,
-        evidence: Vec::new(),
-        counter_evidence: Vec::new(),
-    })
+    (share >= MIN_SHARE).then(|| Finding::new(verdict, statement))
+}
+
+/// Finds parts of the step that take every rank long: what the usual rank spends on them, long steps left out.
+fn shared(window: &Window<'_>) -> Vec<Finding> {
+    let parts: [(&[Part], Cause, Segment); 4] = [
+        (&[Part::Input], Cause::Input, Segment::Input),
+        (&[Part::H2d], Cause::H2d, Segment::H2d),
+        (&[Part::Idle, Part::Other], Cause::Host, Segment::Other),
+        (&[Part::Optimizer], Cause::Optimizer, Segment::Optimizer),
+    ];
+    parts.into_iter().filter_map(|(parts, cause, segment)| shared_part(window, parts, cause, segment)).collect()
+}
+
+fn shared_part(window: &Window<'_>, parts: &[Part], cause: Cause, segment: Segment) -> Option<Finding> {
+    let of_step = |account: &StepAccount| parts.iter().map(|&part| account.usual(part)).sum::<f64>();
+    let series: Vec<f64> = window.accounts.iter().map(of_step).collect();
+    let long: f64 = parts.iter().map(|&part| long_excess(window.accounts, part, window.usual_step)).sum();
+    let cost = (series.iter().sum::<f64>() - long) / series.len().max(1) as f64;
+    let mut finding = against_all(window.steps, cost, cause, Statement::AllAlike)?;
+    if cause == Cause::Optimizer && finding.verdict.cost_share < MIN_OPTIMIZER_SHARE {
+        return None;
+    }
+    let steps = window.steps.len();
+    finding.verdict.confidence =
+        if steps >= HIGH_CONFIDENCE_STEPS { Confidence::High } else { Confidence::Medium };
+    finding.verdict.onset = rise(window.steps, &series);
+    finding.evidence.push(Evidence::OnUsualRank { segment, nanos: cost });
+    if let Some(onset) = finding.verdict.onset {
+        finding.evidence.push(Evidence::Rose { what: Risen::Part(segment), onset });
+    }
+    Some(finding)
 }
 
 /// Finds exposed transfers, if it shows which are.
-fn transfers(steps: &[&StepAnalysis]) -> Option<Finding> {
+fn transfers(window: &Window<'_>) -> Option<Finding> {
+    let steps = window.steps;
     let ranks = steps.iter().flat_map(|step| step.present().map(|(_, rank)| rank));
     if !Overlap::of(ranks).is_known() {
         return None;
     }
-    let exposed = stats::trimmed_mean(steps.iter().filter_map(|step| mean_part(step)), 0.02)?;
+    let series: Vec<f64> = window.accounts.iter().map(|account| account.transfer).collect();
+    let exposed = stats::trimmed_mean(series.iter().copied(), 0.02)?;
     let tail = stats::median(steps.iter().filter_map(|step| mean_tail(step))).unwrap_or(0.0);
-    let (largest, total) = bucket_bytes(steps);
-    // A tail of one bucket that holds most of the gradient is caused by the bucket sizes. A tail after small buckets is
-    // caused by a slow network.
-    let sizes = tail >= TAIL_SHARE * exposed && total > 0 && largest * 2 > total;
-    let cause = if sizes { Cause::CollectiveConfiguration } else { Cause::Network };
-    let series: Vec<f64> = steps.iter().map(|step| mean_part(step).unwrap_or(0.0)).collect();
     let onset = rise(steps, &series);
-    let mut finding = against_all(steps, exposed, cause, Statement::ExposedTransfers)?;
+    let mut finding = against_all(steps, exposed, Cause::Communication, Statement::AllAlike)?;
     finding.evidence =
         vec![Evidence::ExposedTransfer { nanos: exposed }, Evidence::Tail { nanos: tail, last: None }];
     finding.evidence.extend(onset.map(|onset| Evidence::Rose { what: Risen::ExposedTransfer, onset }));
@@ -126,7 +139,8 @@ pub(super) fn longest_of_group(steps: &[&StepAnalysis]) -> Option<Finding> {
 }
 
 /// Finds ranks that take turns at being last, or one of a group that does not.
-fn turns(steps: &[&StepAnalysis], explained: u64, setting: &Setting<'_>) -> Option<Finding> {
+fn turns(window: &Window<'_>, explained: u64, setting: &Setting<'_>) -> Option<Finding> {
+    let steps = window.steps;
     // In a live run, compute may be what lies between collectives, and have waits in it.
     if setting.is_recorded
         && explained == 0
@@ -142,7 +156,9 @@ fn turns(steps: &[&StepAnalysis], explained: u64, setting: &Setting<'_>) -> Opti
         Phase::ALL.into_iter().map(|phase| (phase, mean(&|replay| replay.phase(phase)))).collect();
     let compute =
         mean(&|replay| replay.phase(Phase::Forward).max(0.0) + replay.phase(Phase::Backward).max(0.0));
-    let whole = mean(&|replay| replay.alike_nanos.into());
+    // Evening out a pause leaves a part of it on each rank. The account takes pauses out as a whole.
+    let uneven = stats::trimmed_mean(window.accounts.iter().map(|account| account.uneven.nanos), 0.02)?;
+    let whole = mean(&|replay| replay.alike_nanos.into()).min(uneven);
     let cost = whole - explained as f64;
     let variation = variation(steps);
     let of =
@@ -162,6 +178,8 @@ fn turns(steps: &[&StepAnalysis], explained: u64, setting: &Setting<'_>) -> Opti
     };
     let statement = Statement::Turns { kept_off_processors: off.is_some() };
     let mut finding = against_all(steps, cost, cause, statement)?;
+    // The batches of a job and its input can be evened out. That its ranks share a machine is how it is run.
+    finding.is_scatter = !matches!(cause, Cause::MoreWork | Cause::Input);
     finding.evidence.push(Evidence::EvenRanksSave { nanos: whole });
     let worth_a_line = evened.iter().filter(|(_, nanos)| *nanos > 0.2 * whole);
     finding.evidence.extend(worth_a_line.map(|&(phase, nanos)| Evidence::EvenPhaseSaves { phase, nanos }));
@@ -278,15 +296,6 @@ fn variation(steps: &[&StepAnalysis]) -> Option<Variation> {
     Variation::new(&all)
 }
 
-fn mean_part(step: &StepAnalysis) -> Option<f64> {
-    stats::mean(step.present().map(|(_, rank)| rank.part(Part::ExposedTransfer) as f64))
-}
-
 fn mean_tail(step: &StepAnalysis) -> Option<f64> {
     stats::mean(step.present().filter_map(|(_, rank)| rank.tail_nanos.map(|nanos| nanos as f64)))
-}
-
-fn bucket_bytes(steps: &[&StepAnalysis]) -> (u64, u64) {
-    let bytes = || steps.last().into_iter().flat_map(|step| step.collectives.iter().map(|c| c.bytes));
-    (bytes().max().unwrap_or(0), bytes().sum())
 }

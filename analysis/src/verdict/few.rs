@@ -52,7 +52,7 @@ pub(super) fn judge(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Result<Fi
         finding
     });
     let Some(finding) = finding else { return Err(unclear()) };
-    Ok(match is_notable(&finding.verdict, steps, setting) {
+    Ok(match is_notable(&finding, steps, setting) {
         true => Findings { verdicts: vec![finding], notes: Vec::new() },
         false => Findings { verdicts: Vec::new(), notes: vec![finding] },
     })

@@ -63,9 +63,12 @@ impl Watched<'_> {
     }
 
     fn is_stall(&self, at: usize, saving: f64, rank: usize, length: f64) -> bool {
-        // A recorded pause, such as a checkpoint that one rank writes, is no stall.
+        // A recorded pause, such as a checkpoint that one rank writes, is no stall. The savings of the suspect are without them.
         let of_rank = self.steps[at].ranks.get(rank).and_then(Option::as_ref);
-        let paused = of_rank.map_or(0, |rank| rank.part(Part::Pause)) as f64;
+        let paused = match self.ranks == [rank] {
+            true => 0.0,
+            false => of_rank.map_or(0, |rank| rank.part(Part::Pause)) as f64,
+        };
         self.is_healthy[at] && saving - paused >= length * self.usual_step
     }
 

@@ -1,6 +1,8 @@
 //! What to do about a cause, in one sentence.
 
-use wire::views::{Cause, Culprit, Verdict};
+use wire::views::{Cause, Culprit};
+
+use crate::finding::{Finding, Reason};
 
 /// What to do about a rank that failed.
 pub const AFTER_FAILURE: &str = "Read the log of this rank from its last step on. If it says nothing, the kernel's log (dmesg) says \
@@ -13,11 +15,47 @@ pub const ON_SILENCE: &str = "Check that its host can reach this server. Its age
     limit.";
 
 /// Returns the first thing to try.
-#[must_use]
-pub fn advice(verdict: &Verdict) -> &'static str {
-    match &verdict.culprit {
-        Some(Culprit::Rank(_)) => on_one(verdict.cause),
-        Some(Culprit::Ranks(_) | Culprit::All) | None => on_several(verdict.cause),
+pub(crate) fn advice(finding: &Finding) -> String {
+    let (verdict, is_one_host) = (&finding.verdict, finding.is_one_host);
+    let text = match (&verdict.culprit, verdict.cause, finding.reason) {
+        _ if finding.is_scatter => {
+            "Nothing in the job is wrong: give each rank cores of its own, or run fewer other processes beside it."
+        }
+        (_, _, Some(Reason::OwnCode)) => {
+            "Look at the named line: the rank runs it, or waits in it, longer than the others do."
+        }
+        (_, cause, _) if verdict.recurrence.is_some() => now_and_then(cause),
+        (Some(Culprit::Rank(_)), Cause::Network, _) if is_one_host => {
+            "The ranks share this host: see whether it has memory bandwidth and cores left for the collectives of this rank."
+        }
+        (Some(Culprit::Rank(_)), cause, _) => on_one(cause),
+        (_, Cause::Network | Cause::Communication, _) => on_network(is_one_host),
+        (_, cause, _) => on_several(cause),
+    };
+    text.to_owned()
+}
+
+/// What to do about what happens now and then.
+fn now_and_then(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Input => {
+            "Keep loader workers alive over epochs (persistent_workers=True), and let them fetch ahead (prefetch_factor)."
+        }
+        Cause::Host => "See what the named ranks do in these steps: logging, metrics, saving, or a wait in the program itself.",
+        Cause::Compute => {
+            "See what differs in these steps: other shapes, a first use of a kernel, or a library that compiles or tunes."
+        }
+        cause => on_several(cause),
+    }
+}
+
+fn on_network(is_one_host: bool) -> &'static str {
+    if is_one_host {
+        "Communicate less often (gradient accumulation with no_sync), or compress gradients: a communication hook in 16 bits halves \
+         them. The Scaling view predicts what other bucket sizes would give. All ranks are on one host, so no cable is involved."
+    } else {
+        "Check the network between the hosts: cards, cables, switches. Gradient accumulation with no_sync and compressed gradients \
+         communicate less. The Scaling view predicts what other bucket sizes would give."
     }
 }
 
@@ -47,6 +85,7 @@ fn on_one(cause: Cause) -> &'static str {
             "Try another bucket size. The Scaling view predicts what each size would give."
         }
         Cause::Unknown => "Look at the rank's own log around the onset, and record a burst on it.",
+        cause => on_several(cause),
     }
 }
 
@@ -66,10 +105,25 @@ fn on_several(cause: Cause) -> &'static str {
         Cause::Processor => {
             "Pin each rank to cores of its own, or accept it: shared processors vary this much."
         }
-        Cause::Network => {
-            "Check the network between the hosts: cards, cables, switches. On one host, ranks share its memory and cores."
+        Cause::Network | Cause::Communication => on_network(false),
+        Cause::Optimizer => {
+            "Use a fused or foreach optimizer (fused=True), or update less often with larger batches. Sharding optimizer states \
+             (ZeRO-1) divides the update by the number of ranks."
         }
+        Cause::Checkpoint => {
+            "Write checkpoints in the background (torch.distributed.checkpoint.async_save, or a thread that writes a copy), on all \
+             ranks in shards, or less often."
+        }
+        Cause::Evaluation => "Evaluate on all ranks, each on its share of the data, or less often, or in another job.",
+        Cause::GarbageCollection => {
+            "Switch the automatic collection off (gc.disable or gc.freeze after set-up), and collect on all ranks in the same step."
+        }
+        Cause::Compilation => {
+            "Keep shapes the same from step to step (padding, dynamic=True), so that nothing is compiled again."
+        }
+        Cause::Hang => "See what the named line waits for, and give it a time limit.",
         Cause::Unknown => "Look at the ranks' own logs around the onset, and record a burst on them.",
-        Cause::MoreWork | Cause::CollectiveConfiguration => on_one(cause),
+        Cause::MoreWork => on_one(cause),
+        Cause::CollectiveConfiguration => on_one(cause),
     }
 }

@@ -33,6 +33,20 @@ impl Who<'_> {
             Evidence::Longer { segment, nanos } => {
                 format!("{its} {} is {} longer than the mean of the other ranks", name(*segment), units::nanos(*nanos))
             }
+            Evidence::OnUsualRank { segment, nanos } => {
+                format!("the {} of the usual rank is {} per step", name(*segment), units::nanos(*nanos))
+            }
+            Evidence::Happened { segment, times: number, first, total_nanos } => {
+                let steps: Vec<String> = first.iter().map(|step| units::count(*step)).collect();
+                format!(
+                    "the {} that others wait for is {} in all: {} so far, in steps {}{}",
+                    name(*segment),
+                    units::nanos(*total_nanos),
+                    times(*number as u64),
+                    steps.join(", "),
+                    if *number > steps.len() { " and later ones" } else { "" }
+                )
+            }
             Evidence::ProcessorTime { nanos } => processor_time(*nanos, "thread was"),
             Evidence::ProcessorTimeOfAll { nanos } => processor_time(*nanos, "threads were"),
             Evidence::WorkVaries(variation) => format!(
@@ -130,7 +144,7 @@ impl Who<'_> {
                 percent(*own),
                 percent(*other)
             ),
-            Evidence::InCode { place, other_rank } => self.in_code(place, *other_rank),
+            Evidence::InCode { place, rank, other_rank } => self.in_code(place, *rank, *other_rank),
             Evidence::InTrace { name, nanos, other_rank, step } => {
                 let takes = match name.as_str() {
                     OUTSIDE => "what is outside of operators takes".into(),
@@ -142,19 +156,19 @@ impl Who<'_> {
         }
     }
 
-    fn in_code(&self, place: &Place, other_rank: u32) -> String {
+    fn in_code(&self, place: &Place, rank: u32, other_rank: Option<u32>) -> String {
         let (whose, were) = match place.role {
             ThreadRole::Worker | ThreadRole::WorkerThread => ("worker processes", "were"),
             ThreadRole::Main | ThreadRole::Thread => ("main thread", "was"),
         };
-        format!(
-            "{} {whose} {were} in {} in {} of {} samples, those of rank {other_rank} in {}",
-            self.its(),
-            place.at(),
-            percent(place.share),
-            place.samples,
-            percent(place.other_share)
-        )
+        let of = match self.ranks {
+            [_] => format!("its {whose} {were}"),
+            _ => format!("the {whose} of rank {rank} {were}"),
+        };
+        let other = other_rank.map_or_else(String::new, |other_rank| {
+            format!(", those of rank {other_rank} in {}", percent(place.other_share))
+        });
+        format!("{of} in {} in {} of {} samples{other}", place.at(), percent(place.share), place.samples)
     }
 
     /// Returns a line of counter-evidence.
@@ -223,6 +237,7 @@ fn name(segment: Segment) -> String {
         Segment::Input => "input time".into(),
         Segment::H2d => "host-to-device copy time".into(),
         Segment::Compute => "compute time".into(),
+        Segment::Optimizer => "time in the optimizer".into(),
         Segment::Transfer => "exposed transfer time".into(),
         Segment::Pause(kind) => format!("time in {}s", kind.name()),
         Segment::Idle => "device idle time".into(),
@@ -259,6 +274,7 @@ fn rose(what: Risen, onset: &ChangePoint) -> String {
     let what = match what {
         Risen::ExposedTransfer => "exposed transfer",
         Risen::Compute => "the median rank's compute time",
+        Risen::Part(segment) => &format!("the {} of the usual rank", name(segment)),
     };
     let (before, after) = (units::nanos(onset.before_nanos), units::nanos(onset.after_nanos));
     format!(

@@ -4,14 +4,15 @@ use wire::device::throttle;
 use wire::views::{Cause, Persistence, Verdict, VerdictState};
 
 use super::Who;
-use crate::finding::{Finding, Reason, Statement, Taker};
+use crate::finding::{Evidence, Finding, Reason, Statement, Taker};
 
 pub(super) fn sentence(finding: &Finding, who: &Who<'_>) -> String {
     match finding.statement {
         Statement::Late { episodes } => late(finding, who, episodes),
-        Statement::Stalls => stalls(finding, who),
+        Statement::NowAndThen { ranks } => now_and_then(finding, who, ranks),
+        Statement::Always { ranks } => always(finding, who, ranks),
+        Statement::AllAlike => all_alike(finding),
         Statement::InRecordedSteps { steps } => in_recorded_steps(finding, who, steps),
-        Statement::ExposedTransfers => exposed_transfers(&finding.verdict),
         Statement::LongestOfGroup { nanos } => longest_of_group(finding, who, nanos),
         Statement::Turns { kept_off_processors } => turns(finding, who, kept_off_processors),
         Statement::Slower { share } => slower(finding, who, share),
@@ -24,30 +25,30 @@ fn cost(verdict: &Verdict) -> (String, String) {
 }
 
 fn late(finding: &Finding, who: &Who<'_>, episodes: usize) -> String {
-    let verdict = &finding.verdict;
+    let (verdict, place) = (&finding.verdict, place(finding));
     let (name, does) = (who.name(), does(finding, who));
     let (first, last) = (units::count(verdict.steps.0), units::count(verdict.steps.1));
     let (cost, share) = cost(verdict);
     let sentence = match (verdict.state, verdict.persistence) {
         (VerdictState::Active, Some(Persistence::Onset)) => {
             format!(
-                "from step {first} on, {name} {does}, which costs {cost} per step ({share} of step time)."
+                "from step {first} on, {name} {does}, which costs {cost} per step ({share} of step time){place}."
             )
         }
         (VerdictState::Active, _) => {
-            format!("{name} {does}, which costs {cost} per step ({share} of step time).")
+            format!("{name} {does}, which costs {cost} per step ({share} of step time){place}.")
         }
         (VerdictState::Resolved, _) if episodes < 2 => format!(
-            "{name} {does} from step {first} to {last}, which cost {cost} per step ({share} of step time). The fault is \
+            "{name} {does} from step {first} to {last}, which cost {cost} per step ({share} of step time){place}. The fault is \
              over."
         ),
-        _ => repeatedly(verdict, &name, &does),
+        _ => repeatedly(verdict, &name, &does, &place),
     };
     units::capitalized(&sentence)
 }
 
 /// Says what ranks do in some of the steps between the first and the last one.
-fn repeatedly(verdict: &Verdict, name: &str, does: &str) -> String {
+fn repeatedly(verdict: &Verdict, name: &str, does: &str, place: &str) -> String {
     let (first, last) = (units::count(verdict.steps.0), units::count(verdict.steps.1));
     let (cost, share) = cost(verdict);
     let (costs, end) = match verdict.state {
@@ -56,23 +57,78 @@ fn repeatedly(verdict: &Verdict, name: &str, does: &str) -> String {
     };
     format!(
         "{name} repeatedly {does}, which {costs} {cost} ({share} of step time) in each of {} steps between {first} and \
-         {last}.{end}",
+         {last}{place}.{end}",
         units::count(verdict.affected_steps)
     )
 }
 
-fn stalls(finding: &Finding, who: &Who<'_>) -> String {
+/// Says what happens now and then, when, for how long, and what it costs of all time.
+fn now_and_then(finding: &Finding, who: &Who<'_>, ranks: usize) -> String {
     let verdict = &finding.verdict;
-    let (name, does) = (who.name(), does(finding, who));
-    let (cost, share) = cost(verdict);
-    let sentence = match verdict.affected_steps {
-        1 => format!(
-            "in step {}, {name} {does}, which cost {cost} ({share} of the step).",
-            units::count(verdict.steps.0)
-        ),
-        _ => repeatedly(verdict, &name, &does),
+    let Some(recurrence) = verdict.recurrence else { return always(finding, who, ranks) };
+    let share = units::percent(recurrence.share_of_time);
+    let nanos = units::nanos(recurrence.nanos as f64);
+    let waits = waits(finding, who, ranks);
+    let when = match (recurrence.times, recurrence.every_steps) {
+        (1, _) => format!("in step {}", units::count(verdict.steps.0)),
+        (_, Some(every)) => format!("every {} steps", units::count(every)),
+        (times, None) => format!("{} times", units::count(times)),
     };
-    units::capitalized(&sentence)
+    let each = match (recurrence.times, recurrence.every_steps) {
+        (1, _) => format!("{nanos}, {share} of the time"),
+        (times, Some(_)) => {
+            format!("{nanos} each time, {} times, {share} of the time", units::count(times))
+        }
+        (_, None) => format!("{nanos} each time, {share} of the time"),
+    };
+    units::capitalized(&format!("{} {} {when}{waits}: {each}{}.", who.name(), does(finding, who), place(finding)))
+}
+
+/// Says what takes ranks time in most steps, and is a pause.
+fn always(finding: &Finding, who: &Who<'_>, ranks: usize) -> String {
+    let (cost, share) = cost(&finding.verdict);
+    units::capitalized(&format!(
+        "{} {} in most steps{}, which costs {cost} per step ({share} of step time){}.",
+        who.name(),
+        does(finding, who),
+        waits(finding, who, ranks),
+        place(finding)
+    ))
+}
+
+/// Returns what the ranks that are not named do meanwhile.
+fn waits(finding: &Finding, who: &Who<'_>, ranks: usize) -> &'static str {
+    let is_over = finding.verdict.state == VerdictState::Resolved;
+    match (who.ranks.len(), ranks.saturating_sub(who.ranks.len()), is_over) {
+        (0, ..) | (_, 0, _) => "",
+        (_, 1, false) => " while the other rank waits",
+        (_, 1, true) => " while the other rank waited",
+        (_, _, false) => " while the other ranks wait",
+        (_, _, true) => " while the other ranks waited",
+    }
+}
+
+/// Says what all ranks spend much time on in every step.
+fn all_alike(finding: &Finding) -> String {
+    let (cost, share) = cost(&finding.verdict);
+    let what = match finding.verdict.cause {
+        Cause::Input => "wait for their input",
+        Cause::H2d => "wait for copies of their input to the device",
+        Cause::Optimizer => "are in the optimizer",
+        Cause::Communication => "wait for collectives that the backward pass does not hide",
+        Cause::CollectiveConfiguration => "wait for their last buckets, which could start earlier",
+        _ => "are outside the passes, the input and the optimizer",
+    };
+    format!("All ranks {what}, which costs {cost} per step ({share} of step time){}.", place(finding))
+}
+
+/// Returns where in the code the time is spent, if stacks show it.
+fn place(finding: &Finding) -> String {
+    let place = finding.evidence.iter().find_map(|evidence| match evidence {
+        Evidence::InCode { place, .. } => Some(place.at()),
+        _ => None,
+    });
+    place.map_or_else(String::new, |at| format!(", in {at}"))
 }
 
 fn in_recorded_steps(finding: &Finding, who: &Who<'_>, steps: usize) -> String {
@@ -82,7 +138,8 @@ fn in_recorded_steps(finding: &Finding, who: &Who<'_>, steps: usize) -> String {
         _ => format!("the {steps} recorded steps"),
     };
     units::capitalized(&format!(
-        "in {recorded}, {name} {does}, which costs {cost} per step ({share} of step time)."
+        "in {recorded}, {name} {does}, which costs {cost} per step ({share} of step time){}.",
+        place(finding)
     ))
 }
 
@@ -97,6 +154,9 @@ fn does(finding: &Finding, who: &Who<'_>) -> String {
         (Cause::MoreWork, _) => (["has", "have", "had"], "more work than the others".into()),
         (Cause::Network, _) => {
             (["gets", "get", "got"], format!("{its} reduced gradients later than the others"))
+        }
+        (_, Some(Reason::OwnCode)) => {
+            (["spends", "spend", "spent"], format!("more time than the others in {its} own code"))
         }
         (Cause::Host, Some(Reason::Steal)) => (computes, format!("more slowly while {}", stolen(its))),
         (Cause::Host, Some(Reason::CoresTaken(taker))) => {
@@ -118,22 +178,21 @@ fn does(finding: &Finding, who: &Who<'_>) -> String {
                 who.choose("host", "hosts")
             ),
         ),
-        (Cause::CollectiveConfiguration | Cause::Unknown, _) => (
+        (Cause::Optimizer, _) => {
+            (["is", "are", who.choose("was", "were")], "in the optimizer for long".into())
+        }
+        (Cause::Checkpoint, _) => (["writes", "write", "wrote"], "a checkpoint".into()),
+        (Cause::Evaluation, _) => (["evaluates", "evaluate", "evaluated"], "the model".into()),
+        (Cause::GarbageCollection, _) => (["collects", "collect", "collected"], "garbage".into()),
+        (Cause::Compilation, _) => (["compiles", "compile", "compiled"], "code".into()),
+        (Cause::Hang, _) => (["holds", "hold", "held"], "the job up".into()),
+        (Cause::CollectiveConfiguration | Cause::Communication | Cause::Unknown, _) => (
             ["is", "are", who.choose("was", "were")],
             "late for a reason that the records do not show".into(),
         ),
     };
     let verb = if verdict.state == VerdictState::Resolved { past } else { who.choose(one, several) };
     format!("{verb} {rest}")
-}
-
-fn exposed_transfers(verdict: &Verdict) -> String {
-    let (cost, share) = cost(verdict);
-    let why = match verdict.cause {
-        Cause::CollectiveConfiguration => "a smaller bucket cap would let the last bucket start earlier",
-        _ => "transfers take longer than backward can hide",
-    };
-    format!("All ranks spend {cost} per step ({share} of step time) in exposed transfers: {why}.")
 }
 
 /// Says by how much longer a rank computes, and what uneven ranks cost: the replay does not say which part is that of one rank.
@@ -161,7 +220,7 @@ fn turns(finding: &Finding, who: &Who<'_>, kept_off_processors: bool) -> String 
         (Cause::Host, _) => "different hosts lose time outside every phase in turn".into(),
         (Cause::MoreWork, _) => "the amount of work varies, as with sequence lengths; batch by length".into(),
         (Cause::Input, _) => "input is slow on different ranks in turn".into(),
-        _ => "compute time varies from rank to rank for a reason that the records do not show".into(),
+        _ => "the time that they compute varies from step to step".into(),
     };
     format!("Ranks take turns at being last, which costs {cost} per step ({share} of step time): {why}.")
 }

@@ -126,6 +126,8 @@ pub struct Steps {
     hidden: BTreeSet<u64>,
     analysed: VecDeque<Arc<StepAnalysis>>,
     analysed_bytes: usize,
+    /// Whether analysed steps had to leave.
+    has_forgotten: bool,
     /// The number of steps that were skipped because they arrived faster than this machine analyzes them.
     given_up: u64,
     course: Course,
@@ -197,6 +199,7 @@ impl Steps {
 
     fn forget_oldest(&mut self) {
         if let Some(oldest) = self.analysed.pop_front() {
+            self.has_forgotten = true;
             self.analysed_bytes -= analysed_bytes(&oldest);
             self.hidden.remove(&oldest.step.0);
         }
@@ -235,7 +238,13 @@ impl Steps {
         &self.course
     }
 
-    /// Returns the analyzed steps in memory, oldest first.
+    /// Returns true if every step that was analysed is still in memory.
+    #[must_use]
+    pub fn has_all_analysed(&self) -> bool {
+        !self.has_forgotten
+    }
+
+    /// Returns the analysed steps in memory, oldest first.
     #[must_use]
     pub fn analysed(&self) -> &VecDeque<Arc<StepAnalysis>> {
         &self.analysed

@@ -84,7 +84,9 @@ pub(crate) mod tests {
             persistence: None,
             steps,
             onset: None,
+            recurrence: None,
             code: None,
+            advice: String::new(),
         }
     }
 

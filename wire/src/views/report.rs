@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::account::Account;
 use super::collectives::{AlphaBeta, BucketParameters, BucketStats, GroupStats};
 use super::figure::{Figure, Gap, Missing};
 use super::goodput::Goodput;
@@ -362,7 +363,13 @@ pub struct Report {
     pub loss_ledger: Figure<LossLedger>,
     /// The step ledger of each rank, summed over the observed steps.
     pub ledger: Vec<RankLedger>,
-    /// The verdicts: those that are active or recurring before those that are resolved, each worst first.
+    /// Where the wall time goes, over all ranks together.
+    #[serde(default)]
+    pub account: Account,
+    /// What the job spends its time on, as a sentence; empty without observed steps.
+    #[serde(default)]
+    pub spent: String,
+    /// The verdicts, the one that costs most time first.
     pub verdicts: Vec<Verdict>,
     /// The reason why there can be no verdict yet; null if the lack of a verdict means that nothing stands out.
     #[serde(default)]

@@ -239,7 +239,8 @@ pub struct WorstVerdict {
     pub cause: Cause,
     /// The state of the fault after the newest observed step.
     pub state: VerdictState,
-    /// The saving from fixing the culprit, as a share of a step that has the fault, 0 to 1.
+    /// The saving from fixing the culprit, as a share of a step that has the fault, 0 to 1; of all observed time for what happens
+    /// now and then.
     pub cost_share: f64,
 }
 
@@ -249,7 +250,7 @@ impl From<&Verdict> for WorstVerdict {
             culprit: verdict.culprit.clone(),
             cause: verdict.cause,
             state: verdict.state,
-            cost_share: verdict.cost_share,
+            cost_share: verdict.recurrence.map_or(verdict.cost_share, |recurrence| recurrence.share_of_time),
         }
     }
 }

@@ -51,10 +51,24 @@ pub enum Cause {
     Processor,
     /// Long transfers of one rank or link.
     Network,
-    /// The bucket sizes or the tail cost time on all ranks.
+    /// The bucket sizes or the tail cost time on all ranks, and other bucket sizes are predicted to cost less.
     CollectiveConfiguration,
     /// Time is lost, and no record says why.
     Unknown,
+    /// All ranks wait for collectives that the backward pass does not hide.
+    Communication,
+    /// All ranks spend much of the step in the parameter update.
+    Optimizer,
+    /// Training waits while checkpoints are written.
+    Checkpoint,
+    /// Training waits while the model is evaluated.
+    Evaluation,
+    /// Python collects garbage.
+    GarbageCollection,
+    /// Code is compiled again after the warm-up.
+    Compilation,
+    /// No step ended for so long that it counted as a hang, and then the job went on.
+    Hang,
 }
 
 impl Cause {
@@ -78,6 +92,13 @@ impl Cause {
             Self::Network => "network",
             Self::CollectiveConfiguration => "collective_configuration",
             Self::Unknown => "unknown",
+            Self::Communication => "communication",
+            Self::Optimizer => "optimizer",
+            Self::Checkpoint => "checkpoint",
+            Self::Evaluation => "evaluation",
+            Self::GarbageCollection => "garbage_collection",
+            Self::Compilation => "compilation",
+            Self::Hang => "hang",
         }
     }
 
@@ -184,12 +205,33 @@ pub struct Verdict {
     pub steps: (u64, u64),
     /// The change point, if the fault began while the run was observed.
     pub onset: Option<ChangePoint>,
-    /// The line of code in which the culprit spends more of its time than another rank, if it stands out in their stacks.
+    /// How often it happens, of what happens now and then; null for what lasts.
+    #[serde(default)]
+    pub recurrence: Option<Recurrence>,
+    /// The line of code in which the culprit spends more of its time than another rank, or in which ranks stand while they lose
+    /// the time, if it stands out in their stacks.
     #[serde(default)]
     pub code: Option<CodeLine>,
+    /// The first thing to try.
+    #[serde(default)]
+    pub advice: String,
 }
 
-/// A line of code in which one rank spends more of its time than another.
+/// How often something happens that does not happen in every step.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Recurrence {
+    /// How many times it happened in the observed steps.
+    pub times: u64,
+    /// The number of steps from one time to the next, if they are regular.
+    pub every_steps: Option<u64>,
+    /// How much longer it makes the step, in the mean, in nanoseconds.
+    pub nanos: u64,
+    /// The time that all of them cost, as a share of all observed time, 0 to 1.
+    pub share_of_time: f64,
+}
+
+/// A line of code in which ranks spend the time that they lose.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CodeLine {
@@ -199,13 +241,38 @@ pub struct CodeLine {
     pub threads: ThreadRole,
     /// The share of the rank's samples in it, 0 to 1.
     pub share: f64,
-    /// The rank that it is compared with.
-    pub other_rank: u32,
+    /// The rank that it is compared with; null if all ranks lose the time alike.
+    pub other_rank: Option<u32>,
     /// The share of that rank's samples in it, 0 to 1.
-    pub other_share: f64,
+    pub other_share: Option<f64>,
 }
 
 impl Verdict {
+    /// Returns a verdict of medium confidence on an active fault that costs nothing yet, without texts and evidence.
+    #[must_use]
+    pub fn new(culprit: Culprit, cause: Cause) -> Self {
+        Self {
+            culprit: Some(culprit),
+            cause,
+            state: VerdictState::Active,
+            cost_nanos_per_step: 0,
+            cost_share: 0.0,
+            affected_steps: 0,
+            device_hours_per_day: None,
+            confidence: Confidence::Medium,
+            sentence: String::new(),
+            evidence: Vec::new(),
+            counter_evidence: Vec::new(),
+            example_step: None,
+            persistence: None,
+            steps: (0, 0),
+            onset: None,
+            recurrence: None,
+            code: None,
+            advice: String::new(),
+        }
+    }
+
     /// Returns the cost of the fault in the observed steps, in nanoseconds.
     #[must_use]
     pub fn lost_nanos(&self) -> u64 {

@@ -132,7 +132,7 @@ fn a_recorded_job_says_what_the_rank_of_a_stage_computes_and_not_that_ranks_take
     assert_eq!(says(40, true), [sentence]);
     assert_eq!(says(6, true), [sentence], "few steps are judged alike");
     assert_eq!(says(2, true), [""; 0], "two steps are chance");
-    assert!(says(40, false)[0].starts_with("Ranks take turns"), "compute of a live run may have waits in it");
+    assert_eq!(says(40, false), [""; 0], "compute of a live run may have waits in it");
 }
 
 #[test]

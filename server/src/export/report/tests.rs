@@ -92,7 +92,9 @@ fn verdict() -> Verdict {
         persistence: Some(Persistence::Onset),
         steps: (150, 299),
         onset: None,
+        recurrence: None,
         code: None,
+        advice: String::new(),
     }
 }
 

@@ -109,6 +109,7 @@ impl Run {
             notable_share: settings::notable_share(),
             hidden_steps: self.steps.hidden().collect(),
             goodput: self.goodput(now),
+            has_all_steps: true,
         }
     }
 
@@ -168,7 +169,9 @@ impl Run {
         let skipped = analysed.len().saturating_sub(most);
         let steps = analysed.iter().skip(skipped).cloned().collect();
         let (ranks, steps, others) = self.of_one_world(steps);
-        ReportWork { facts: self.facts(ranks, now), gaps: self.gaps(others), steps }
+        let has_all_steps = skipped == 0 && others.is_none() && self.steps.has_all_analysed();
+        let facts = RunFacts { has_all_steps, ..self.facts(ranks, now) };
+        ReportWork { facts, gaps: self.gaps(others), steps }
     }
 
     /// Returns the steps that ran on as many ranks as the newest one, with this number, and a gap if there are others. Figures
@@ -211,7 +214,8 @@ impl Run {
         };
         let (ranks, steps, others) = self.of_one_world(analysed.range(from..past).cloned().collect());
         let goodput = Err(Missing::PartOfRun);
-        let facts = RunFacts { hang: None, failure: None, goodput, ..self.facts(ranks, now) };
+        let has_all_steps = false;
+        let facts = RunFacts { hang: None, failure: None, goodput, has_all_steps, ..self.facts(ranks, now) };
         ReportWork { facts, gaps: self.gaps(others), steps }
     }
 

@@ -1,0 +1,118 @@
+//! The account of the wall time: of the whole run, or of the observed steps of a part of it.
+
+use std::collections::BTreeMap;
+
+use wire::event::SpanKind;
+use wire::live::Part;
+use wire::views::goodput::{Goodput, TimeUse};
+use wire::views::{Account, AccountEntry, Spending};
+
+use super::{OWN, StepAccount};
+use crate::{hang, stats};
+
+/// Sums by spending, in nanoseconds.
+type Sums = BTreeMap<Spending, f64>;
+
+/// Returns the account of the observed steps, and of the whole run if its goodput is given: the steps must then be all that were
+/// observed.
+pub(crate) fn account(steps: &[StepAccount], whole_run: Option<&Goodput>) -> Account {
+    let in_steps = in_steps(steps);
+    let observed: f64 = in_steps.values().sum();
+    let Some(goodput) = whole_run else { return entries(&in_steps, observed as u64, false) };
+    let outside = outside(goodput);
+    let rest = goodput.wall_nanos as f64 - observed - outside.values().sum::<f64>();
+    let mut sums = in_steps;
+    outside.into_iter().for_each(|(spending, nanos)| *sums.entry(spending).or_default() += nanos);
+    // A hang between two steps belongs to no observed step.
+    let hang = per_rank(goodput, TimeUse::Hang) - sums.get(&Spending::Hangs).copied().unwrap_or(0.0);
+    let hang = hang.clamp(0.0, rest.max(0.0));
+    *sums.entry(Spending::Hangs).or_default() += hang;
+    *sums.entry(Spending::OtherSteps).or_default() += rest - hang;
+    entries(&sums, goodput.wall_nanos, true)
+}
+
+fn in_steps(steps: &[StepAccount]) -> Sums {
+    let usual_step = stats::median(steps.iter().map(StepAccount::total)).unwrap_or(0.0);
+    let limit = hang::limit_seconds(usual_step / 1e9) * 1e9;
+    let mut sums = Sums::new();
+    for step in steps {
+        let mut add = |spending, nanos: f64| {
+            let spending = if nanos >= limit && !is_pause(spending) { Spending::Hangs } else { spending };
+            *sums.entry(spending).or_default() += nanos;
+        };
+        for (kind, nanos) in SpanKind::PAUSES.into_iter().zip(step.pauses) {
+            add(of_pause(kind), nanos);
+        }
+        add(Spending::UnevenRanks, step.uneven.nanos);
+        for (part, nanos) in OWN.into_iter().zip(step.usual) {
+            add(of_part(part), nanos);
+        }
+        add(Spending::Communication, step.transfer);
+    }
+    sums
+}
+
+fn is_pause(spending: Spending) -> bool {
+    matches!(
+        spending,
+        Spending::Checkpoints | Spending::Evaluation | Spending::GarbageCollection | Spending::Compilation
+    )
+}
+
+fn of_pause(kind: SpanKind) -> Spending {
+    match kind {
+        SpanKind::Checkpoint => Spending::Checkpoints,
+        SpanKind::Evaluation => Spending::Evaluation,
+        SpanKind::GarbageCollection => Spending::GarbageCollection,
+        _ => Spending::Compilation,
+    }
+}
+
+fn of_part(part: Part) -> Spending {
+    match part {
+        Part::Input => Spending::Input,
+        Part::H2d => Spending::Copies,
+        Part::Optimizer => Spending::Optimizer,
+        Part::Idle => Spending::Idle,
+        Part::Forward | Part::Backward => Spending::Compute,
+        _ => Spending::OtherInSteps,
+    }
+}
+
+/// Returns the wall time outside of steps, averaged over ranks.
+fn outside(goodput: &Goodput) -> Sums {
+    let uses = [
+        (TimeUse::Launch, Spending::Start),
+        (TimeUse::Setup, Spending::Start),
+        (TimeUse::Recovery, Spending::Recovery),
+        (TimeUse::Repeated, Spending::Repeated),
+        (TimeUse::Between, Spending::Between),
+        (TimeUse::Ending, Spending::Ending),
+    ];
+    let mut sums = Sums::new();
+    for (of, spending) in uses {
+        *sums.entry(spending).or_default() += per_rank(goodput, of);
+    }
+    sums
+}
+
+/// Returns the time of a use as wall time. Ranks that were not there in every attempt count with their share.
+fn per_rank(goodput: &Goodput, of: TimeUse) -> f64 {
+    goodput.share(of) * goodput.wall_nanos as f64
+}
+
+/// Returns the entries, which sum to `wall_nanos` exactly. What steps overlap is taken from the largest entry.
+fn entries(sums: &Sums, wall_nanos: u64, is_whole_run: bool) -> Account {
+    let rounded = sums.iter().map(|(&spending, nanos)| AccountEntry { spending, nanos: nanos.max(0.0) as u64 });
+    let mut entries: Vec<AccountEntry> = rounded.filter(|entry| entry.nanos > 0).collect();
+    entries.sort_by_key(|entry| (std::cmp::Reverse(entry.nanos), entry.spending));
+    let mut over = entries.iter().map(|entry| entry.nanos).sum::<u64>() as i128 - i128::from(wall_nanos);
+    for entry in &mut entries {
+        let cut = over.clamp(i128::MIN, i128::from(entry.nanos));
+        entry.nanos = (i128::from(entry.nanos) - cut) as u64;
+        over -= cut;
+    }
+    entries.retain(|entry| entry.nanos > 0);
+    entries.sort_by_key(|entry| (std::cmp::Reverse(entry.nanos), entry.spending));
+    Account { wall_nanos: if entries.is_empty() { 0 } else { wall_nanos }, is_whole_run, entries }
+}

@@ -1,0 +1,111 @@
+//! Where the threads of one rank stand, when there is no other rank to compare it with: all ranks lose the time alike.
+
+use std::collections::BTreeMap;
+
+use wire::stacks::{Frame, Profile, Stack, ThreadRole};
+
+use super::{Place, frames_of, is_library};
+
+/// The least share of samples in which a line must be to be named.
+const NOTABLE_SHARE: f64 = 0.1;
+/// The data loader's own files.
+const LOADER: &str = "torch/utils/data/";
+/// What of PyTorch runs passes, updates and collectives.
+const TRAINING: [&str; 5] =
+    ["torch/nn/", "torch/autograd/", "torch/_tensor.py", "torch/optim/", "torch/distributed/"];
+
+/// In which stacks the time is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum During {
+    /// Those of the data loader, in its worker processes if it has any.
+    Input,
+    /// Those of the optimizer.
+    Optimizer,
+    /// Those that are in no pass, update, collective or data loader.
+    Outside,
+}
+
+/// Returns the line of the user's code in which a rank is most often while it loses time; `None` if none stands out.
+#[must_use]
+pub fn busiest(profile: &Profile, during: During) -> Option<Place> {
+    let of_workers = (during == During::Input).then(|| of_role(profile, ThreadRole::Worker, during)).flatten();
+    of_workers.or_else(|| of_role(profile, ThreadRole::Main, during))
+}
+
+fn of_role(profile: &Profile, role: ThreadRole, during: During) -> Option<Place> {
+    let mut counts: BTreeMap<(&str, &str, u32), (u64, &Frame)> = BTreeMap::new();
+    let mut samples = 0;
+    for thread in profile.threads.iter().filter(|thread| thread.role == role) {
+        samples += thread.samples;
+        for stack in &thread.stacks {
+            if let Some(own) = own_frame(profile, stack, role, during) {
+                let key = (own.function.as_str(), own.file.as_str(), own.line);
+                counts.entry(key).or_insert((0, own)).0 += stack.count;
+            }
+        }
+    }
+    let (count, frame) = counts.into_values().max_by_key(|(count, frame)| (*count, frame.line))?;
+    let share = count as f64 / samples.max(1) as f64;
+    (share >= NOTABLE_SHARE).then(|| Place {
+        role,
+        frame: frame.clone(),
+        inner: None,
+        is_whole_function: false,
+        share,
+        other_share: 0.0,
+        samples,
+    })
+}
+
+/// Returns the innermost frame of the user's code, if the stack is one of those in which the time is lost.
+fn own_frame<'a>(profile: &'a Profile, stack: &Stack, role: ThreadRole, during: During) -> Option<&'a Frame> {
+    let frames = frames_of(profile, stack);
+    let is_in = |part: &str| frames.iter().any(|frame| frame.file.contains(part));
+    let is_wanted = match (during, role) {
+        // A worker that waits for its next task is in its loop, which calls the queue and no data set.
+        (During::Input, ThreadRole::Worker) => is_in("torch/utils/data/_utils/fetch.py"),
+        (During::Input, _) => is_in(LOADER),
+        (During::Optimizer, _) => is_in("torch/optim/"),
+        (During::Outside, _) => !is_in(LOADER) && !TRAINING.iter().any(|part| is_in(part)),
+    };
+    let own = frames.iter().rev().find(|frame| !is_library(frame));
+    own.copied().filter(|_| is_wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::profile;
+    use super::*;
+
+    const LOOP: (&str, &str, u32) = ("<module>", "train.py", 12);
+    const NEXT: (&str, &str, u32) = ("__next__", "/lib/site-packages/torch/utils/data/dataloader.py", 700);
+    const FETCH: (&str, &str, u32) = ("fetch", "/lib/site-packages/torch/utils/data/_utils/fetch.py", 50);
+    const GET: (&str, &str, u32) = ("__getitem__", "train.py", 5);
+    const BACKWARD: (&str, &str, u32) = ("backward", "/lib/site-packages/torch/_tensor.py", 500);
+
+    #[test]
+    fn the_line_of_the_data_set_is_named_whether_workers_run_it_or_the_rank_itself() {
+        let alone = profile(&[(
+            ThreadRole::Main,
+            &[(&[LOOP, NEXT, FETCH, GET], 60), (&[("<module>", "train.py", 13), BACKWARD], 40)],
+        )]);
+        assert_eq!(busiest(&alone, During::Input).map(|place| place.at()), Some("train.py:5 (__getitem__)".into()));
+        let queue = ("get", "/lib/python3.11/queue.py", 171);
+        let main: &[(&[(&str, &str, u32)], u64)] = &[(&[LOOP, NEXT, queue], 90)];
+        let busy = [(&[FETCH, GET][..], 80), (&[queue][..], 20)];
+        let with_workers = profile(&[(ThreadRole::Main, main), (ThreadRole::Worker, &busy)]);
+        let place = busiest(&with_workers, During::Input).unwrap();
+        assert_eq!((place.role, place.frame.line), (ThreadRole::Worker, 5));
+    }
+
+    #[test]
+    fn time_outside_of_training_is_that_of_no_library_of_training() {
+        let log = ("log", "train.py", 40);
+        let own = profile(&[(
+            ThreadRole::Main,
+            &[(&[LOOP, BACKWARD], 60), (&[LOOP, log], 30), (&[LOOP, NEXT], 10)],
+        )]);
+        assert_eq!(busiest(&own, During::Outside).map(|place| place.frame.line), Some(40));
+        assert_eq!(busiest(&own, During::Optimizer), None);
+    }
+}
