@@ -129,13 +129,11 @@ fn own_losses(cause: Cause) -> &'static [Loss] {
         Cause::Input | Cause::H2d => &[Loss::Input],
         Cause::Network | Cause::CollectiveConfiguration | Cause::Communication => &[Loss::ExposedTransfer],
         Cause::Host | Cause::Unknown => &[Loss::Pause, Loss::Idle, Loss::Other],
-        Cause::Checkpoint | Cause::Evaluation | Cause::GarbageCollection | Cause::Compilation => &[Loss::Pause],
+        Cause::Checkpoint | Cause::Evaluation | Cause::GarbageCollection | Cause::Compilation => {
+            &[Loss::Pause]
+        }
         Cause::Hang => &[Loss::Other, Loss::Input],
-        Cause::Compute
-        | Cause::MoreWork
-        | Cause::ClockThrottle
-        | Cause::Processor
-        | Cause::Optimizer => &[],
+        Cause::Compute | Cause::MoreWork | Cause::ClockThrottle | Cause::Processor | Cause::Optimizer => &[],
     }
 }
 

@@ -313,7 +313,8 @@ pub(crate) fn explain(finding: &mut Finding, hosts: &Hosts<'_>, window: (ServerN
         finding.reason = shares.taker(lost_share, usual).map(Reason::CoresTaken);
     }
     // Others that use the cores of all ranks do not explain why the same rank should be late.
-    let comes_and_goes = verdict.persistence.is_some_and(|persistence| persistence != Persistence::Persistent);
+    let comes_and_goes =
+        verdict.persistence.is_some_and(|persistence| persistence != Persistence::Persistent);
     let is_taken = matches!(finding.reason, Some(Reason::CoresTaken(Taker::Processes | Taker::Ranks)));
     finding.is_scatter |= is_taken && comes_and_goes && hosts.share_cores();
 }

@@ -74,7 +74,8 @@ fn of_all(finding: &Finding, stacks: &[Option<Arc<Stacks>>]) -> Option<InCode> {
 /// Returns true if the rank is in the job's own code and not in a library that every rank calls as well, for so long that this
 /// holds the cost.
 fn is_own_code(finding: &Finding, place: &Place) -> bool {
-    let may_be = matches!(finding.verdict.cause, Cause::Compute | Cause::Host | Cause::Processor | Cause::Unknown);
+    let may_be =
+        matches!(finding.verdict.cause, Cause::Compute | Cause::Host | Cause::Processor | Cause::Unknown);
     may_be
         && place.inner.is_none()
         && place.role == ThreadRole::Main

@@ -16,8 +16,8 @@ use wire::traces::TraceSummary;
 use wire::views::captures::TraceComparison;
 use wire::views::goodput::Goodput;
 use wire::views::{
-    Account, AttributeRanks, BucketStats, ComputedOn, Failure, Figure, FlopsUtilization, Gap, GapKind, Group, Hang,
-    HostRanks, Missing, OwnOverhead, RankClock, RankDrops, RankEvent, RankLedger, Report, RunState,
+    Account, AttributeRanks, BucketStats, ComputedOn, Failure, Figure, FlopsUtilization, Gap, GapKind, Group,
+    Hang, HostRanks, Missing, OwnOverhead, RankClock, RankDrops, RankEvent, RankLedger, Report, RunState,
     ScalingEfficiency, Verdict,
 };
 

@@ -169,7 +169,8 @@ impl Findings {
 
     /// Makes notes of the verdicts that later evidence showed to be the unsteadiness of a shared machine.
     pub(crate) fn settle(&mut self) {
-        let (scatter, verdicts) = std::mem::take(&mut self.verdicts).into_iter().partition(|finding| finding.is_scatter);
+        let (scatter, verdicts) =
+            std::mem::take(&mut self.verdicts).into_iter().partition(|finding| finding.is_scatter);
         self.verdicts = verdicts;
         self.notes.extend::<Vec<Finding>>(scatter);
         self.sort();
@@ -257,13 +258,7 @@ fn against(
 
 /// Makes a finding one of stalls. Most steps have none, so a day of them costs the share of the day that they cost of all
 /// observed time, `total` nanoseconds. A stall in the newest step is no fault that is still there.
-fn stalled(
-    finding: Finding,
-    times: &Times,
-    steps: &[&StepAnalysis],
-    usual_step: f64,
-    total: f64,
-) -> Finding {
+fn stalled(finding: Finding, times: &Times, steps: &[&StepAnalysis], usual_step: f64, total: f64) -> Finding {
     let ranks = ranks_of(steps);
     let mut verdict = finding.verdict;
     if verdict.state == VerdictState::Active {

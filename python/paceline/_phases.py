@@ -29,22 +29,27 @@ MOST_VALUES = 64
 
 
 def observe_input(dataloader):
-    """Reports waits of the thread that trains for a batch, at the one place that all data loaders share."""
-    phase, iterator = Phase(agent(), INPUT), dataloader._BaseDataLoaderIter
-    following = iterator.__next__
+    """Reports the waits of the thread that trains for a batch, at the one place that all data loaders share, and the start of
+    their workers, which an epoch begins with."""
+    phase = Phase(agent(), INPUT)
 
-    @functools.wraps(following)
-    def timed(self):
-        if not guarded(is_training):
-            return following(self)
-        guarded(_trace.look)
-        guarded(phase.begin)
-        try:
-            return following(self)
-        finally:
-            guarded(phase.end)
+    def timed(original):
+        @functools.wraps(original)
+        def waits(self):
+            if not guarded(is_training):
+                return original(self)
+            guarded(_trace.look)
+            guarded(phase.begin)
+            try:
+                return original(self)
+            finally:
+                guarded(phase.end)
 
-    iterator.__next__ = timed
+        return waits
+
+    iterator, loader = dataloader._BaseDataLoaderIter, dataloader.DataLoader
+    iterator.__next__ = timed(iterator.__next__)
+    loader.__iter__ = timed(loader.__iter__)
 
 
 def observe_versions(version):

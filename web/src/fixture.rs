@@ -38,6 +38,7 @@ pub fn empty_report() -> Report {
         traced: None,
         notable_share: 0.05,
         hidden_steps: Vec::new(),
+        has_all_steps: true,
         goodput: Err(Missing::NoObservedStep),
     };
     report::<StepAnalysis>(&facts, &[])

@@ -31,7 +31,8 @@ pub use run::{
     Standing, WorstVerdict,
 };
 pub use verdict::{
-    Cause, ChangePoint, CodeLine, Confidence, Culprit, PastFault, Persistence, Recurrence, Verdict, VerdictState,
+    Cause, ChangePoint, CodeLine, Confidence, Culprit, PastFault, Persistence, Recurrence, Verdict,
+    VerdictState,
 };
 
 /// A message on the live stream, in addition to the columns of [`crate::live`].

@@ -1,5 +1,6 @@
 //! The account of the wall time: of the whole run, or of the observed steps of a part of it.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use wire::event::SpanKind;
@@ -101,18 +102,20 @@ fn per_rank(goodput: &Goodput, of: TimeUse) -> f64 {
     goodput.share(of) * goodput.wall_nanos as f64
 }
 
-/// Returns the entries, which sum to `wall_nanos` exactly. What steps overlap is taken from the largest entry.
+/// Returns the entries, which sum to `wall_nanos` exactly: the largest one takes what rounding and overlapping steps leave over.
 fn entries(sums: &Sums, wall_nanos: u64, is_whole_run: bool) -> Account {
-    let rounded = sums.iter().map(|(&spending, nanos)| AccountEntry { spending, nanos: nanos.max(0.0) as u64 });
+    let rounded =
+        sums.iter().map(|(&spending, nanos)| AccountEntry { spending, nanos: nanos.max(0.0) as u64 });
     let mut entries: Vec<AccountEntry> = rounded.filter(|entry| entry.nanos > 0).collect();
-    entries.sort_by_key(|entry| (std::cmp::Reverse(entry.nanos), entry.spending));
-    let mut over = entries.iter().map(|entry| entry.nanos).sum::<u64>() as i128 - i128::from(wall_nanos);
+    entries.sort_by_key(|entry| (Reverse(entry.nanos), entry.spending));
+    let sum: i128 = entries.iter().map(|entry| i128::from(entry.nanos)).sum();
+    let mut over = sum - i128::from(wall_nanos);
     for entry in &mut entries {
-        let cut = over.clamp(i128::MIN, i128::from(entry.nanos));
+        let cut = over.min(i128::from(entry.nanos));
         entry.nanos = (i128::from(entry.nanos) - cut) as u64;
         over -= cut;
     }
     entries.retain(|entry| entry.nanos > 0);
-    entries.sort_by_key(|entry| (std::cmp::Reverse(entry.nanos), entry.spending));
+    entries.sort_by_key(|entry| (Reverse(entry.nanos), entry.spending));
     Account { wall_nanos: if entries.is_empty() { 0 } else { wall_nanos }, is_whole_run, entries }
 }

@@ -28,7 +28,8 @@ pub enum During {
 /// Returns the line of the user's code in which a rank is most often while it loses time; `None` if none stands out.
 #[must_use]
 pub fn busiest(profile: &Profile, during: During) -> Option<Place> {
-    let of_workers = (during == During::Input).then(|| of_role(profile, ThreadRole::Worker, during)).flatten();
+    let of_workers =
+        (during == During::Input).then(|| of_role(profile, ThreadRole::Worker, during)).flatten();
     of_workers.or_else(|| of_role(profile, ThreadRole::Main, during))
 }
 
@@ -89,11 +90,14 @@ mod tests {
             ThreadRole::Main,
             &[(&[LOOP, NEXT, FETCH, GET], 60), (&[("<module>", "train.py", 13), BACKWARD], 40)],
         )]);
-        assert_eq!(busiest(&alone, During::Input).map(|place| place.at()), Some("train.py:5 (__getitem__)".into()));
+        assert_eq!(
+            busiest(&alone, During::Input).map(|place| place.at()),
+            Some("train.py:5 (__getitem__)".into())
+        );
         let queue = ("get", "/lib/python3.11/queue.py", 171);
-        let main: &[(&[(&str, &str, u32)], u64)] = &[(&[LOOP, NEXT, queue], 90)];
+        let main = [(&[LOOP, NEXT, queue][..], 90)];
         let busy = [(&[FETCH, GET][..], 80), (&[queue][..], 20)];
-        let with_workers = profile(&[(ThreadRole::Main, main), (ThreadRole::Worker, &busy)]);
+        let with_workers = profile(&[(ThreadRole::Main, &main[..]), (ThreadRole::Worker, &busy[..])]);
         let place = busiest(&with_workers, During::Input).unwrap();
         assert_eq!((place.role, place.frame.line), (ThreadRole::Worker, 5));
     }

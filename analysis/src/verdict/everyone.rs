@@ -69,7 +69,10 @@ fn shared(window: &Window<'_>) -> Vec<Finding> {
         (&[Part::Idle, Part::Other], Cause::Host, Segment::Other),
         (&[Part::Optimizer], Cause::Optimizer, Segment::Optimizer),
     ];
-    parts.into_iter().filter_map(|(parts, cause, segment)| shared_part(window, parts, cause, segment)).collect()
+    parts
+        .into_iter()
+        .filter_map(|(parts, cause, segment)| shared_part(window, parts, cause, segment))
+        .collect()
 }
 
 fn shared_part(window: &Window<'_>, parts: &[Part], cause: Cause, segment: Segment) -> Option<Finding> {

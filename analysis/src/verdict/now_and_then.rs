@@ -3,7 +3,7 @@
 //!
 //! Pauses are recorded with their kind, so each of them counts. What is not recorded as a pause shows as a step in which one part of
 //! the own work is far longer than usual. On a busy machine any part is long now and then. Such steps count only if they are
-//! regular or very long, and if one part of the step holds most of what all long steps lose.
+//! regular, or if they are very long and one part of the step holds most of what all long steps lose.
 
 use std::ops::Range;
 
@@ -16,12 +16,14 @@ use super::recurrence::Times;
 use super::{Setting, hours_per_day, ranks_of};
 use crate::account::{OWN, StepAccount, at};
 use crate::finding::{Evidence, Finding, Statement};
+use crate::hang;
 use crate::stats;
 use crate::step::StepAnalysis;
-use crate::hang;
 
-/// The least share of all observed time that is reported.
+/// The least share of all observed time that pauses take to be reported.
 const MIN_SHARE: f64 = 0.01;
+/// The least share of all observed time that other long steps take to be reported.
+const MIN_LONG_SHARE: f64 = 0.03;
 /// The least cost of a pause, as a share of the usual step.
 const PAUSE_SHARE: f64 = 0.05;
 /// The least cost of a long step that no pause explains, in usual steps.
@@ -61,12 +63,7 @@ pub(super) struct Window<'a> {
 impl<'a> Window<'a> {
     pub(super) fn new(steps: &'a [&'a StepAnalysis], accounts: &'a [StepAccount]) -> Self {
         let lengths = || accounts.iter().map(StepAccount::total);
-        Self {
-            steps,
-            accounts,
-            usual_step: stats::median(lengths()).unwrap_or(0.0),
-            total: lengths().sum(),
-        }
+        Self { steps, accounts, usual_step: stats::median(lengths()).unwrap_or(0.0), total: lengths().sum() }
     }
 
     /// Returns the findings on what happens now and then. `is_explained` says of which ranks another finding explains which step.
@@ -105,9 +102,9 @@ impl<'a> Window<'a> {
             })
             .collect();
         let all: f64 = of_parts.iter().map(|(.., times)| times.total).sum();
-        if std::env::var("DBG").is_ok() { for (part, _, times) in &of_parts { eprintln!("{:?} total {:.1} ms {} of {:.1} usual {:.1} every {:?} {:?}", OWN[*part], times.total/1e6, times.at.len(), all/1e6, self.usual_step/1e6, times.every_steps(self.steps), times.at.iter().map(|t| self.steps[t.start].step.0).collect::<Vec<_>>()); } }
         let found = of_parts.into_iter().filter_map(|(part, costs, mut times)| {
-            let is_concentrated = times.total >= CONCENTRATED * all;
+            let is_concentrated =
+                times.total >= CONCENTRATED * all || times.every_steps(self.steps).is_some();
             let holders = self.holders(Loss::Part(part), &times);
             let is_free = |time: &Range<usize>| !time.clone().all(|at| is_explained(at, &holders));
             times.retain(&costs, is_free);
@@ -165,7 +162,8 @@ impl<'a> Window<'a> {
     ) -> Option<Finding> {
         let ranks = ranks_of(self.steps);
         let recurrence = times.recurrence(self.steps, self.total);
-        if times.at.is_empty() || holders.is_empty() || recurrence.share_of_time < MIN_SHARE {
+        let least = if matches!(loss, Loss::Pause(_)) { MIN_SHARE } else { MIN_LONG_SHARE };
+        if times.at.is_empty() || holders.is_empty() || recurrence.share_of_time < least {
             return None;
         }
         let affected: Vec<usize> = times.indices().collect();

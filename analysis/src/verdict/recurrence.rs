@@ -90,7 +90,8 @@ mod tests {
 
     #[test]
     fn what_happens_in_every_50th_step_is_regular_even_if_some_are_not_observed() {
-        let at = |steps: &[usize]| (0..400).map(|at| f64::from(u8::from(steps.contains(&at)))).collect::<Vec<_>>();
+        let at =
+            |steps: &[usize]| (0..400).map(|at| f64::from(u8::from(steps.contains(&at)))).collect::<Vec<_>>();
         assert_eq!(every(&at(&[49, 99, 149, 199, 249])), Some(50));
         assert_eq!(every(&at(&[49, 99, 199, 249, 299])), Some(50), "150 was not observed");
         assert_eq!(every(&at(&[49, 50, 99, 100, 149])), Some(50), "two steps are one time");

@@ -11,13 +11,15 @@ const BOUND: f64 = 0.6;
 
 /// Returns the sentence, which is about the time in steps. Empty if there is none.
 pub(crate) fn spent(account: &Account, verdicts: &[Verdict]) -> String {
-    let in_steps: Vec<&AccountEntry> = account.entries.iter().filter(|entry| is_in_steps(entry.spending)).collect();
+    let in_steps: Vec<&AccountEntry> =
+        account.entries.iter().filter(|entry| is_in_steps(entry.spending)).collect();
     let total: u64 = in_steps.iter().map(|entry| entry.nanos).sum();
     if total == 0 {
         return String::new();
     }
     let share = |entry: &AccountEntry| entry.nanos as f64 / total as f64;
-    let useful: f64 = in_steps.iter().filter(|entry| entry.spending.is_useful()).map(|entry| share(entry)).sum();
+    let useful: f64 =
+        in_steps.iter().filter(|entry| entry.spending.is_useful()).map(|entry| share(entry)).sum();
     let named = in_steps.iter().filter(|entry| share(entry) >= MIN_SHARE).take(MAX_NAMED);
     let named: Vec<String> =
         named.map(|entry| format!("{} {}", entry.spending.title(), units::percent(share(entry)))).collect();

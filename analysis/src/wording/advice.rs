@@ -41,7 +41,9 @@ fn now_and_then(cause: Cause) -> &'static str {
         Cause::Input => {
             "Keep loader workers alive over epochs (persistent_workers=True), and let them fetch ahead (prefetch_factor)."
         }
-        Cause::Host => "See what the named ranks do in these steps: logging, metrics, saving, or a wait in the program itself.",
+        Cause::Host => {
+            "See what the named ranks do in these steps: logging, metrics, saving, or a wait in the program itself."
+        }
         Cause::Compute => {
             "See what differs in these steps: other shapes, a first use of a kernel, or a library that compiles or tunes."
         }
@@ -114,7 +116,9 @@ fn on_several(cause: Cause) -> &'static str {
             "Write checkpoints in the background (torch.distributed.checkpoint.async_save, or a thread that writes a copy), on all \
              ranks in shards, or less often."
         }
-        Cause::Evaluation => "Evaluate on all ranks, each on its share of the data, or less often, or in another job.",
+        Cause::Evaluation => {
+            "Evaluate on all ranks, each on its share of the data, or less often, or in another job."
+        }
         Cause::GarbageCollection => {
             "Switch the automatic collection off (gc.disable or gc.freeze after set-up), and collect on all ranks in the same step."
         }

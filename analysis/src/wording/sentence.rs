@@ -81,7 +81,12 @@ fn now_and_then(finding: &Finding, who: &Who<'_>, ranks: usize) -> String {
         }
         (_, None) => format!("{nanos} each time, {share} of the time"),
     };
-    units::capitalized(&format!("{} {} {when}{waits}: {each}{}.", who.name(), does(finding, who), place(finding)))
+    units::capitalized(&format!(
+        "{} {} {when}{waits}: {each}{}.",
+        who.name(),
+        does(finding, who),
+        place(finding)
+    ))
 }
 
 /// Says what takes ranks time in most steps, and is a pause.
@@ -169,6 +174,9 @@ fn does(finding: &Finding, who: &Who<'_>) -> String {
         (Cause::ClockThrottle, Some(Reason::LoweredClock(reasons))) => {
             let why = throttle::names(reasons).join(", ");
             (computes, format!("more slowly because {its} GPU lowered its clock ({why})"))
+        }
+        (Cause::Compute, _) if matches!(finding.statement, Statement::NowAndThen { .. }) => {
+            (computes, "longer than usual".into())
         }
         (Cause::Compute | Cause::ClockThrottle, _) => (computes, "more slowly than the others".into()),
         (Cause::Unknown, Some(Reason::OnlyCollectives)) => (

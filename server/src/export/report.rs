@@ -1,6 +1,7 @@
 //! The report as a document: its sentences, figures and tables, in reading order. Terminal, Markdown and HTML render
 //! the same document, so they cannot differ in content.
 
+mod account;
 mod figures;
 mod goodput;
 mod groups;
@@ -30,7 +31,7 @@ pub struct Document {
     pub about: Vec<String>,
     /// The failure or the hang of the run, or the sentence that nothing stands out. Empty if there is only a verdict.
     pub headlines: Vec<String>,
-    /// The verdicts: active ones before resolved ones, and the worst first.
+    /// The verdicts, the one that cost most first.
     pub verdicts: Vec<Statement>,
     /// The faults that are over and that the verdicts do not show whole.
     pub past_faults: Vec<String>,
@@ -51,6 +52,8 @@ pub struct Statement {
     pub evidence: Vec<String>,
     /// The counter-evidence, in sentences.
     pub counter_evidence: Vec<String>,
+    /// What to do first; empty if nothing is advised.
+    pub advice: String,
 }
 
 /// A section of the report.
@@ -123,6 +126,7 @@ pub fn document(report: &Report) -> Document {
         past_faults: report.past_faults.iter().map(wording::past_fault).collect(),
         notes: of(&report.notes),
         sections: [
+            account::account(report),
             Some(figures::section(report)),
             tables::what_if(report),
             tables::losses(report),
@@ -157,7 +161,8 @@ fn headlines(report: &Report) -> Vec<String> {
     let hang = report.hang.iter().map(|hang| hang.sentence.clone());
     let mut headlines: Vec<String> = failure.chain(hang).collect();
     if report.verdicts.is_empty() && headlines.is_empty() {
-        let none = "No rank, phase or bucket stands out.";
+        let none =
+            if report.spent.is_empty() { "No rank, phase or bucket stands out." } else { &report.spent };
         headlines.push(report.verdicts_missing.as_ref().map_or(none.to_owned(), Missing::to_string));
     }
     headlines
@@ -192,6 +197,7 @@ fn statement(report: &Report, verdict: &Verdict) -> Statement {
         details,
         evidence: verdict.evidence.clone(),
         counter_evidence: verdict.counter_evidence.clone(),
+        advice: verdict.advice.clone(),
     }
 }
 

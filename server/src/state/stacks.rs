@@ -1,12 +1,13 @@
 //! The stacks of a run's ranks: what they are asked for, and what they sent.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use wire::clock::ServerNanos;
 use wire::request::RecordingRequest;
 use wire::stacks::Stacks;
-use wire::views::{Cause, Culprit, Report};
+use wire::views::{Cause, Culprit, Report, Verdict};
 
 /// How long stacks are sampled as evidence, in milliseconds.
 const EVIDENCE_MILLIS: u16 = 3_000;
@@ -56,34 +57,44 @@ impl RankStacks {
 pub struct Wanted(BTreeMap<(u32, Cause), ServerNanos>);
 
 impl Wanted {
-    /// Returns the ranks to sample now: the culprit of each verdict that code may explain, once while the verdict
-    /// lasts, and a rank that is no culprit.
+    /// Returns the ranks to sample now, once while a verdict lasts that code may explain: its first culprit and a rank that is no
+    /// culprit, or one rank if all of them lose time alike.
     pub(super) fn ranks(&mut self, report: &Report, now: ServerNanos) -> Vec<u32> {
-        let explained = |cause| {
-            matches!(
-                cause,
-                Cause::Input | Cause::H2d | Cause::Compute | Cause::MoreWork | Cause::Host | Cause::Unknown
-            )
-        };
-        let verdicts = report.verdicts.iter().filter(|verdict| explained(verdict.cause));
-        let blamed: Vec<(&[u32], Cause)> = verdicts
-            .filter_map(|verdict| Some((verdict.culprit.as_ref().map(Culprit::ranks)?, verdict.cause)))
-            .filter(|(ranks, _)| !ranks.is_empty())
+        let wanted: Vec<(u32, Cause, Vec<u32>)> = report
+            .verdicts
+            .iter()
+            .filter(|verdict| verdict.recurrence.is_none())
+            .filter_map(|verdict| {
+                let ranks = sampled(verdict, report.ranks)?;
+                Some((*ranks.first()?, verdict.cause, ranks))
+            })
             .collect();
-        let is_blamed = |key: &(u32, Cause)| blamed.iter().any(|(ranks, cause)| (ranks[0], *cause) == *key);
-        self.0.retain(|key, asked| is_blamed(key) || now - *asked < AGAIN_NANOS);
+        let is_wanted = |key: &(u32, Cause)| wanted.iter().any(|(rank, cause, _)| (*rank, *cause) == *key);
+        self.0.retain(|key, asked| is_wanted(key) || now - *asked < AGAIN_NANOS);
         let mut ranks = Vec::new();
-        for (suspects, cause) in &blamed {
-            let key = (suspects[0], *cause);
-            let peer = (0..report.ranks).find(|rank| !suspects.contains(rank));
-            if let Some(peer) = peer.filter(|_| !self.0.contains_key(&key)) {
-                self.0.insert(key, now);
-                ranks.extend([key.0, peer]);
+        for (rank, cause, sampled) in wanted {
+            if let Entry::Vacant(new) = self.0.entry((rank, cause)) {
+                new.insert(now);
+                ranks.extend(sampled);
             }
         }
         ranks.sort_unstable();
         ranks.dedup();
         ranks
+    }
+}
+
+/// Returns the ranks whose stacks may explain a verdict on a run of `ranks` ranks; `None` if code explains nothing of it.
+fn sampled(verdict: &Verdict, ranks: u32) -> Option<Vec<u32>> {
+    use Cause::{Compute, H2d, Host, Input, MoreWork, Optimizer, Unknown};
+    match verdict.culprit.as_ref()? {
+        Culprit::All => matches!(verdict.cause, Input | Host | Optimizer).then(|| vec![0]),
+        named if matches!(verdict.cause, Input | H2d | Compute | MoreWork | Host | Unknown) => {
+            let suspects = named.ranks();
+            let peer = (0..ranks).find(|rank| !suspects.contains(rank))?;
+            Some(vec![*suspects.first()?, peer])
+        }
+        _ => None,
     }
 }
 

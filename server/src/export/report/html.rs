@@ -64,6 +64,7 @@ fn statement(verdict: &Statement, is_title: bool) -> Markup {
                 @for line in &verdict.evidence { li.for { (line) } }
                 @for line in &verdict.counter_evidence { li.against { (line) } }
             }
+            @if !verdict.advice.is_empty() { p { b { "What to do: " } (verdict.advice) } }
         }
     }
 }

@@ -32,7 +32,8 @@ fn write(out: &mut String, document: &Document) -> fmt::Result {
 fn statement(out: &mut String, verdict: &Statement) -> fmt::Result {
     writeln!(out, "\n**{}**\\\n{}\n", plain(&verdict.sentence), plain(&verdict.details))?;
     verdict.evidence.iter().try_for_each(|line| writeln!(out, "- for: {}", plain(line)))?;
-    verdict.counter_evidence.iter().try_for_each(|line| writeln!(out, "- against: {}", plain(line)))
+    verdict.counter_evidence.iter().try_for_each(|line| writeln!(out, "- against: {}", plain(line)))?;
+    if verdict.advice.is_empty() { Ok(()) } else { writeln!(out, "\nWhat to do: {}", plain(&verdict.advice)) }
 }
 
 fn section(out: &mut String, section: &Section) -> fmt::Result {

@@ -37,7 +37,8 @@ fn write(out: &mut String, document: &Document) -> fmt::Result {
 fn statement(out: &mut String, verdict: &Statement) -> fmt::Result {
     writeln!(out, "{}\n  {}", verdict.sentence, verdict.details)?;
     verdict.evidence.iter().try_for_each(|line| writeln!(out, "  + {line}"))?;
-    verdict.counter_evidence.iter().try_for_each(|line| writeln!(out, "  - {line}"))
+    verdict.counter_evidence.iter().try_for_each(|line| writeln!(out, "  - {line}"))?;
+    if verdict.advice.is_empty() { Ok(()) } else { writeln!(out, "  What to do: {}", verdict.advice) }
 }
 
 fn section(out: &mut String, section: &Section) -> fmt::Result {

@@ -10,9 +10,10 @@ use wire::traces::{TraceRowKind, TraceSum, TraceSummary};
 use wire::views::goodput::{Attempt, Goodput, TimeUse, Uses};
 use wire::views::what_if::{EfficiencyKind, Fix, Loss, LossLedger, Phase, Saving, WhatIf};
 use wire::views::{
-    AlphaBeta, BucketParameters, BucketStats, Cause, CollectiveCost, ComputedOn, Culprit, Figure,
-    FlopsUtilization, Group, GroupStats, Hang, LatencyHistogram, Missing, OneGroup, OwnOverhead, PastFault,
-    Persistence, RankClock, RankDrops, RankLedger, RunState, ScalingEfficiency, Spread, VerdictState,
+    Account, AccountEntry, AlphaBeta, BucketParameters, BucketStats, Cause, CollectiveCost, ComputedOn,
+    Culprit, Figure, FlopsUtilization, Group, GroupStats, Hang, LatencyHistogram, Missing, OneGroup,
+    OwnOverhead, PastFault, Persistence, RankClock, RankDrops, RankLedger, RunState, ScalingEfficiency,
+    Spending, Spread, VerdictState,
 };
 
 use super::*;
@@ -94,7 +95,7 @@ fn verdict() -> Verdict {
         onset: None,
         recurrence: None,
         code: None,
-        advice: String::new(),
+        advice: "More loader workers or prefetching hide a slow disk.".into(),
     }
 }
 
@@ -203,6 +204,17 @@ pub(crate) fn fixed() -> Report {
         baseline: None,
         own_overhead: Figure::Known(OwnOverhead { ratio: 0.0021, low: -0.004, high: 0.009, pairs: 18 }),
         what_if: Figure::Known(what_if()),
+        account: Account {
+            wall_nanos: 33_000_000_000,
+            is_whole_run: true,
+            entries: vec![
+                AccountEntry { spending: Spending::Compute, nanos: 16_000_000_000 },
+                AccountEntry { spending: Spending::UnevenRanks, nanos: 12_000_000_000 },
+                AccountEntry { spending: Spending::Start, nanos: 5_000_000_000 },
+            ],
+        },
+        spent: "The time in steps goes to: forward and backward 57.1 %, waiting for slower ranks 42.9 %."
+            .into(),
         loss_ledger: Figure::Known(LossLedger {
             kind: EfficiencyKind::Implied,
             efficiency: 0.398,
@@ -316,6 +328,8 @@ fn a_hang_is_the_first_headline_and_a_missing_verdict_has_a_reason() {
         step_time_nanos: Missing::NoObservedStep.into(),
         what_if: Missing::NoObservedStep.into(),
         traced: None,
+        account: Account::default(),
+        spent: String::new(),
         loss_ledger: Missing::NoObservedStep.into(),
         goodput: Missing::NoObservedStep.into(),
         verdicts: Vec::new(),

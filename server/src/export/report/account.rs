@@ -1,0 +1,27 @@
+//! The table of the account: where the wall time goes, over all ranks together.
+
+use units::{nanos, percent};
+use wire::views::{AccountEntry, Report};
+
+use super::tables::{head, section};
+use super::{Cell, Section, Table};
+
+/// Returns the table, the largest entry first.
+pub(super) fn account(report: &Report) -> Option<Section> {
+    let account = &report.account;
+    let row = |entry: &AccountEntry| -> Vec<Cell> {
+        vec![
+            entry.spending.title().into(),
+            nanos(entry.nanos as f64).into(),
+            percent(account.share(entry)).into(),
+        ]
+    };
+    let rows = account.entries.iter().map(row).collect();
+    let table = Table { head: head(&["", "time", "of it"]), rows, ..Table::default() };
+    let wall = units::clock(account.wall_nanos as f64 / 1e9);
+    let of = if account.is_whole_run { "the run" } else { "the observed steps" };
+    let about = format!(
+        "The {wall} of {of}. Each part is what the time would be less without it, for all ranks together; the parts sum to the whole."
+    );
+    section("Where the wall time goes", vec![about], true, table)
+}
