@@ -195,7 +195,7 @@ impl<'a> Window<'a> {
                 _ => Persistence::Recurring,
             }),
             steps: (self.steps[first].step.0, self.steps[last].step.0),
-            recurrence: (!is_always).then_some(recurrence),
+            recurrence: (!is_always).then(|| recurrence.clone()),
             ..Verdict::new(culprit, self.cause(loss, times))
         };
         let mut finding = Finding::new(verdict, statement);

@@ -51,7 +51,9 @@ impl Times {
     /// Returns how often it happens among `steps`, whose time is `of_time` nanoseconds.
     pub(super) fn recurrence(&self, steps: &[&StepAnalysis], of_time: f64) -> Recurrence {
         let times = self.at.len().max(1) as f64;
+        let begins = self.at.iter().map(|time| steps[time.start].step.0);
         Recurrence {
+            steps: begins.skip(self.at.len().saturating_sub(Recurrence::MAX_STEPS)).collect(),
             times: self.at.len() as u64,
             every_steps: self.every_steps(steps),
             nanos: (self.total / times) as u64,

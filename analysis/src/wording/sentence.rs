@@ -65,7 +65,7 @@ fn repeatedly(verdict: &Verdict, name: &str, does: &str, place: &str) -> String 
 /// Says what happens now and then, when, for how long, and what it costs of all time.
 fn now_and_then(finding: &Finding, who: &Who<'_>, ranks: usize) -> String {
     let verdict = &finding.verdict;
-    let Some(recurrence) = verdict.recurrence else { return always(finding, who, ranks) };
+    let Some(recurrence) = &verdict.recurrence else { return always(finding, who, ranks) };
     let share = units::percent(recurrence.share_of_time);
     let nanos = units::nanos(recurrence.nanos as f64);
     let waits = waits(finding, who, ranks);

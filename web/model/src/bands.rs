@@ -25,12 +25,17 @@ pub fn of_faults(past: &[PastFault], verdicts: &[Verdict], newest: u64) -> Vec<B
         steps: fault.steps,
     });
     let shown = verdicts.iter().filter(|verdict| !past.iter().any(|fault| is_part(verdict, fault)));
-    let shown = shown.map(|verdict| Band {
-        label: label(verdict.culprit.as_ref(), verdict.cause),
-        state: verdict.state,
-        steps: steps(verdict, newest),
-    });
-    over.chain(shown).collect()
+    over.chain(shown.flat_map(|verdict| of_verdict(verdict, newest))).collect()
+}
+
+/// Returns the band of a verdict, or one for each time of what happens now and then.
+fn of_verdict(verdict: &Verdict, newest: u64) -> Vec<Band> {
+    let band =
+        |steps| Band { label: label(verdict.culprit.as_ref(), verdict.cause), state: verdict.state, steps };
+    match &verdict.recurrence {
+        Some(recurrence) => recurrence.steps.iter().map(|&step| band((step, step))).collect(),
+        None => vec![band(steps(verdict, newest))],
+    }
 }
 
 /// Returns true if a verdict shows a part of `fault`.

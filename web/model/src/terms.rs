@@ -14,7 +14,7 @@ const fn term(name: &'static str, means: &'static str) -> Term {
 }
 
 /// All terms.
-pub const TERMS: [Term; 40] = [
+pub const TERMS: [Term; 41] = [
     term("step time", "The mean time from one observed step to the next. Costs and shares refer to it."),
     term("throughput", "Samples per second over all ranks, in the unit that the job counts."),
     term(
@@ -26,6 +26,11 @@ pub const TERMS: [Term; 40] = [
         "goodput",
         "The time in steps that advance the job, as a share of the wall time of all ranks: from the start of the first \
          process to the end of the run, restarts included.",
+    ),
+    term(
+        "account",
+        "Where the wall time goes, over all ranks together. Each part is what the time would be less without it, so that \
+         waiting counts where it is caused; the parts sum to the whole.",
     ),
     term(
         "MFU",

@@ -43,11 +43,20 @@ pub fn measure(cause: Cause) -> Measure {
     match cause {
         Cause::Input => Measure::Part(Part::Input),
         Cause::H2d => Measure::Part(Part::H2d),
-        Cause::Network | Cause::CollectiveConfiguration => Measure::Part(Part::ExposedTransfer),
-        Cause::Unknown => Measure::Lateness,
-        Cause::Compute | Cause::MoreWork | Cause::ClockThrottle | Cause::Host | Cause::Processor => {
-            Measure::LocalWork
+        Cause::Network | Cause::CollectiveConfiguration | Cause::Communication => {
+            Measure::Part(Part::ExposedTransfer)
         }
+        Cause::Optimizer => Measure::Part(Part::Optimizer),
+        Cause::Checkpoint | Cause::Evaluation | Cause::GarbageCollection | Cause::Compilation => {
+            Measure::Part(Part::Pause)
+        }
+        Cause::Unknown => Measure::Lateness,
+        Cause::Compute
+        | Cause::MoreWork
+        | Cause::ClockThrottle
+        | Cause::Host
+        | Cause::Processor
+        | Cause::Hang => Measure::LocalWork,
     }
 }
 

@@ -1,5 +1,6 @@
 //! The Overview of a run: what slows it, what that costs, and what would help.
 
+mod account;
 mod charts;
 mod culprit;
 mod figures;
@@ -10,6 +11,7 @@ mod what_if;
 
 use leptos::prelude::*;
 
+use self::account::Account;
 use self::charts::Charts;
 use self::figures::Figures;
 use self::goodput::Goodput;
@@ -24,6 +26,7 @@ pub fn Overview() -> impl IntoView {
     let compared = Compared::new();
     view! {
         <Verdicts />
+        <Account />
         <Figures compared=compared />
         <Way compared=compared />
         <WithSteps><Charts /></WithSteps>

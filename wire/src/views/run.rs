@@ -250,7 +250,10 @@ impl From<&Verdict> for WorstVerdict {
             culprit: verdict.culprit.clone(),
             cause: verdict.cause,
             state: verdict.state,
-            cost_share: verdict.recurrence.map_or(verdict.cost_share, |recurrence| recurrence.share_of_time),
+            cost_share: verdict
+                .recurrence
+                .as_ref()
+                .map_or(verdict.cost_share, |recurrence| recurrence.share_of_time),
         }
     }
 }

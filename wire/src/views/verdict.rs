@@ -218,7 +218,7 @@ pub struct Verdict {
 }
 
 /// How often something happens that does not happen in every step.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Recurrence {
     /// How many times it happened in the observed steps.
@@ -229,6 +229,13 @@ pub struct Recurrence {
     pub nanos: u64,
     /// The time that all of them cost, as a share of all observed time, 0 to 1.
     pub share_of_time: f64,
+    /// The steps in which the newest of them began, at most [`Recurrence::MAX_STEPS`], ascending.
+    pub steps: Vec<u64>,
+}
+
+impl Recurrence {
+    /// The largest number of steps that are listed.
+    pub const MAX_STEPS: usize = 64;
 }
 
 /// A line of code in which ranks spend the time that they lose.

@@ -4,7 +4,6 @@
 //! A report arrives twice per second. Elements stay while their texts change, so it neither takes the focus from a link
 //! nor collapses a list.
 
-use analysis::wording::advice::advice;
 use analysis::wording::past_fault;
 use leptos::prelude::*;
 use model::flame::thread_key;
@@ -57,8 +56,8 @@ fn finding(report: &Report) -> Finding {
             ),
             None => say(
                 if matches!(report.state, RunState::Failed | RunState::Hung) { "waiting" } else { "nothing" },
-                &format!("Nothing stands out in {} steps.", units::count(report.steps)),
-                &("No rank, cause or bucket costs more than noise can explain.".to_owned()
+                &report.spent,
+                &(format!("No rank, cause or bucket stands out in {} steps.", units::count(report.steps))
                     + &earlier(report)),
             ),
         };
@@ -89,6 +88,24 @@ fn earlier(report: &Report) -> String {
 /// Returns true if a fault is over, because it was resolved or because its run has ended.
 fn is_past(verdict: &Verdict, has_ended: bool) -> bool {
     verdict.state == VerdictState::Resolved || has_ended
+}
+
+/// Returns the cost, what it is the cost of, its share, and what that is a share of.
+fn costs(verdict: &Verdict) -> [String; 4] {
+    match &verdict.recurrence {
+        Some(recurrence) => [
+            units::nanos(recurrence.nanos as f64),
+            " each time, ".into(),
+            units::percent(recurrence.share_of_time),
+            " of the time; ".into(),
+        ],
+        None => [
+            units::nanos(verdict.cost_nanos_per_step as f64),
+            " per affected step, ".into(),
+            units::percent(verdict.cost_share),
+            " of such a step; ".into(),
+        ],
+    }
 }
 
 /// Describes the state of the fault and the affected steps.
@@ -166,9 +183,8 @@ pub fn Verdicts() -> impl IntoView {
 fn Others(verdicts: Vec<Verdict>, what: &'static str, has_ended: bool) -> impl IntoView {
     let line = |verdict: Verdict| {
         let small = format!(
-            " {} per affected step, {} of such a step; {}; confidence: {}",
-            units::nanos(verdict.cost_nanos_per_step as f64),
-            units::percent(verdict.cost_share),
+            " {}{}; confidence: {}",
+            costs(&verdict).concat(),
             seen(&verdict, has_ended),
             confidence(verdict.confidence)
         );
@@ -193,8 +209,7 @@ fn Grounds(verdict: Verdict, computed_on: ComputedOn, has_ended: bool) -> impl I
         Some(per_day) => format!("{} {} per day", units::significant(per_day), computed_on.hours()),
         None => format!("{} in all", units::nanos(verdict.lost_nanos() as f64)),
     };
-    let cost = units::nanos(verdict.cost_nanos_per_step as f64);
-    let share = units::percent(verdict.cost_share);
+    let [cost, per, share, of] = costs(&verdict);
     let state_name = state(verdict.state);
     let count = |lines: &[String]| lines.len();
     let (for_it, against) = (count(&verdict.evidence), count(&verdict.counter_evidence));
@@ -208,7 +223,7 @@ fn Grounds(verdict: Verdict, computed_on: ComputedOn, has_ended: bool) -> impl I
                 <dt><Term name="cost" /></dt>
                 <dd>
                     <span data-testid="cost">{cost}</span>
-                    <small>" per affected step, "<span data-testid="cost-share">{share}</span>" of such a step; "
+                    <small>{per}<span data-testid="cost-share">{share}</span>{of}
                     <span data-testid="lost">{lost}</span></small>
                 </dd>
             </div>
@@ -227,7 +242,7 @@ fn Grounds(verdict: Verdict, computed_on: ComputedOn, has_ended: bool) -> impl I
             {verdict.code.clone().map(|code| view! { <InCode code=code rank=culprit_of(&verdict) /> })}
         </dl>
         <p class="onset" data-testid="onset">{onset(&verdict)}</p>
-        <p class="advice" data-testid="advice"><b>{if has_ended { "Before the next run: " } else { "What to do: " }}</b>{advice(&verdict)}</p>
+        <p class="advice" data-testid="advice"><b>{if has_ended { "Before the next run: " } else { "What to do: " }}</b>{verdict.advice.clone()}</p>
         <Links verdict=verdict.clone() />
         <details class="others">
             <summary data-testid="grounds">{fold}</summary>
@@ -245,13 +260,17 @@ fn InCode(code: CodeLine, rank: Option<u32>) -> impl IntoView {
     let (run, address) = (expect_context::<RunId>().get(), expect_context::<Address>());
     let rank = rank.map_or_else(String::new, |rank| format!("rank={rank}&"));
     let (path, threads) = (Tab::Code.path(&run), thread_key(code.threads));
-    let url = format!("{path}?{rank}against={}&thread={threads}", code.other_rank);
-    let shares = format!(
-        " {} of its samples; {} on rank {}",
-        units::percent(code.share),
-        units::percent(code.other_share),
-        code.other_rank
-    );
+    let other = code.other_rank.zip(code.other_share);
+    let against = other.map_or_else(String::new, |(rank, _)| format!("against={rank}&"));
+    let url = format!("{path}?{rank}{against}thread={threads}");
+    let shares = match other {
+        Some((rank, share)) => format!(
+            " {} of its samples; {} on rank {rank}",
+            units::percent(code.share),
+            units::percent(share)
+        ),
+        None => format!(" {} of the samples of one rank", units::percent(code.share)),
+    };
     view! {
         <div class="wide">
             <dt>"Line of code"</dt>
@@ -318,7 +337,7 @@ mod tests {
         assert_eq!(page.text("[data-testid=verdict]"), units::unbroken(&verdict.sentence));
         assert_eq!(page.text("[data-testid=cost]"), "14.0 ms");
         assert_eq!(page.text("[data-testid=verdict-state]"), "active since step 40");
-        assert!(page.text("[data-testid=advice]").contains(advice(&verdict)));
+        assert!(page.text("[data-testid=advice]").contains(&verdict.advice));
         assert_eq!(
             page.attribute("[data-testid=example-step]", "href").as_deref(),
             Some("/runs/gpt-7/buckets?rank=2&step=120")

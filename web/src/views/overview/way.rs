@@ -1,7 +1,6 @@
 //! The way from the ideal step to the measured one, as a waterfall, with what would help beside each bar.
 
 use analysis::cascade::{Bar as Piece, BarKind, Cascade, cascade};
-use analysis::wording::advice::advice;
 use leptos::prelude::*;
 use model::verdict::label;
 use viz::palette::{self, Rgba};
@@ -144,7 +143,7 @@ fn saves(verdict: &Verdict, nanos: f64) -> String {
     match verdict.culprit.as_ref().map(Culprit::ranks) {
         Some([rank]) => format!("Rank {rank} like the others: saves {saved}."),
         Some([_, _, ..]) => format!("These ranks like the others: saves {saved}."),
-        _ => advice(verdict).to_owned(),
+        _ => verdict.advice.clone(),
     }
 }
 
