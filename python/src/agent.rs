@@ -21,6 +21,7 @@ pub struct Functions {
     pub issued: extern "C" fn(i64, u8, u64, i64, u64) -> u64,
     ended: extern "C" fn(i64, u64, i64, u64),
     updated: extern "C" fn(),
+    updated_by_several: extern "C" fn(),
     pub phase: extern "C" fn(u8, i64, i64),
     pub device_phase: extern "C" fn() -> i64,
     pub device_begins: extern "C" fn(i64, usize),
@@ -65,6 +66,7 @@ impl Functions {
                 issued: *library.get(b"paceline_pytorch_issued\0")?,
                 ended: *library.get(b"paceline_pytorch_ended\0")?,
                 updated: *library.get(b"paceline_pytorch_updated\0")?,
+                updated_by_several: *library.get(b"paceline_pytorch_updated_by_several\0")?,
                 phase: *library.get(b"paceline_pytorch_phase\0")?,
                 device_phase: *library.get(b"paceline_pytorch_device_phase\0")?,
                 device_begins: *library.get(b"paceline_pytorch_device_begins\0")?,
@@ -150,6 +152,11 @@ impl Agent {
     /// Records that an optimizer updated its parameters.
     fn updated(&self) {
         (self.functions.updated)();
+    }
+
+    /// Records that the next update is by another optimizer than those before it.
+    fn updated_by_several(&self) {
+        (self.functions.updated_by_several)();
     }
 
     /// Records the error that is about to end the process.

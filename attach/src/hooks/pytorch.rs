@@ -342,6 +342,12 @@ pub extern "C" fn paceline_pytorch_updated() {
     host::guarded(marks::updated);
 }
 
+/// Records that the next update is by another optimizer than those before it.
+#[unsafe(no_mangle)]
+pub extern "C" fn paceline_pytorch_updated_by_several() {
+    host::guarded(marks::by_several);
+}
+
 /// Records that the caller, which is the thread that trains, was in a phase from `begin` to `end` (`CLOCK_MONOTONIC`).
 /// `phase` is the code of a [`Phase`]. An unknown code is ignored.
 #[unsafe(no_mangle)]
