@@ -11,7 +11,7 @@ use wire::clock::ServerNanos;
 use wire::event::Function;
 use wire::ids::{Bucket, Rank, RunId};
 use wire::layout::Layout;
-use wire::stacks::Stacks;
+use wire::stacks::{LongStep, SpanLine, Stacks};
 use wire::traces::TraceSummary;
 use wire::views::captures::TraceComparison;
 use wire::views::goodput::Goodput;
@@ -77,6 +77,10 @@ pub struct RunFacts {
     pub bursts: Vec<Option<Activity>>,
     /// The newest stacks of each rank's threads.
     pub stacks: Vec<Option<Arc<Stacks>>>,
+    /// The stacks of each rank's newest long steps, oldest first.
+    pub long_steps: Vec<Vec<Arc<LongStep>>>,
+    /// The lines of code in which each rank does what its spans record, as far as they are known: of checkpoints, for instance.
+    pub span_lines: Vec<Vec<SpanLine>>,
     /// The workload of each rank.
     pub work: Vec<Option<RankWork>>,
     /// The layouts of rank 0's buckets, by module, the oldest first.
@@ -577,6 +581,8 @@ pub(crate) mod tests {
             hosts: Vec::new(),
             bursts: Vec::new(),
             stacks: Vec::new(),
+            long_steps: Vec::new(),
+            span_lines: Vec::new(),
             work: Vec::new(),
             layouts: Vec::new(),
             other_layouts: Vec::new(),
