@@ -2,8 +2,10 @@
 //! communicator after an update.
 
 use std::num::NonZeroU32;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use agent::Progress;
 use wire::ids::Step;
 
 use crate::table::Table;
@@ -12,6 +14,8 @@ use crate::table::Table;
 static UPDATES: AtomicU64 = AtomicU64::new(0);
 /// Whether more than one optimizer has made them.
 static BY_SEVERAL: AtomicBool = AtomicBool::new(false);
+/// The time from one update to the next counts as a step.
+static PROGRESS: LazyLock<Progress> = LazyLock::new(Progress::default);
 /// By communicator, the number of updates when its newest collective was enqueued.
 static SEEN: Table = Table::new();
 
@@ -43,6 +47,12 @@ impl Begin {
 /// Records an optimizer update.
 pub(crate) fn updated() {
     UPDATES.fetch_add(1, Ordering::Relaxed);
+    PROGRESS.step_ended(agent::clock::now());
+}
+
+/// Returns the progress of the thread that trains.
+pub(crate) fn progress() -> Progress {
+    PROGRESS.clone()
 }
 
 /// Records that the next update is by another optimizer than those before it.

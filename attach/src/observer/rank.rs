@@ -60,6 +60,7 @@ struct Recorded {
     _watch: Option<Watch>,
     _bursts: OnDemand,
     _stacks: Background,
+    _long_steps: Option<Background>,
     _traces: Option<traces::OnDemand>,
     reported_lost: u64,
     /// How much was learned of the software when its versions were last sent.
@@ -90,6 +91,7 @@ impl Observed {
             _watch: device.map(|device| watch(device, agent.notes())),
             _bursts: bursts(agent.notes(), burst_of),
             _stacks: python_stacks::on_demand(agent.notes()),
+            _long_steps: python_stacks::on_long_steps(agent.notes()),
             _traces: agent.uploads().map(|uploads| traces::on_demand(agent.notes(), uploads)),
             agent,
             reported_lost: 0,
@@ -203,8 +205,10 @@ impl Observed {
 
     /// Sends the remaining records and ends the agent.
     pub(super) fn finish(self, outcome: impl Fn(Rank) -> Result<(), String>) {
-        if let Some(Recorded { agent, rank, _watch, _bursts, _stacks, _traces, .. }) = self.recorded {
-            drop((_watch, _bursts, _stacks, _traces));
+        if let Some(Recorded { agent, rank, _watch, _bursts, _stacks, _long_steps, _traces, .. }) =
+            self.recorded
+        {
+            drop((_watch, _bursts, _stacks, _long_steps, _traces));
             agent.finish(outcome(rank));
         }
     }
