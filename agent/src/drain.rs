@@ -375,8 +375,12 @@ impl Drain {
     fn give_up(&mut self, frame: Frame, reason: DropReason) {
         self.lost.add(reason, frame.events);
         // Samples and bursts are out of date by now.
-        let stays =
-            |note: &Note| !matches!(note, Note::Device(_) | Note::Burst(_) | Note::Host(_) | Note::Stacks(_));
+        let stays = |note: &Note| {
+            !matches!(
+                note,
+                Note::Device(_) | Note::Burst(_) | Note::Host(_) | Note::Stacks(_) | Note::LongStep(_)
+            )
+        };
         self.pending.notes.extend(frame.notes.into_iter().filter(stays));
     }
 

@@ -32,6 +32,7 @@ mod host;
 pub mod launcher;
 mod marks;
 mod newest;
+mod progress;
 mod recorder;
 mod sampling;
 mod software;
@@ -55,11 +56,12 @@ use wire::device::DeviceSample;
 use wire::ids::Rank;
 use wire::layout::Layout;
 use wire::request::{RecordingRequest, TraceRequest};
-use wire::stacks::Stacks;
+use wire::stacks::{LongStep, SpanLine, Stacks};
 
 pub use budget::Budget;
 pub use config::{Config, ConfigError, Job};
 pub use marks::{HostTimes, StepContext, StepMarks, Times};
+pub use progress::Progress;
 pub use recorder::Recorder;
 pub use uploads::{Traced, Uploads};
 // The types of `StepMarks`, so that a job needs no other crate.
@@ -87,7 +89,9 @@ struct Active {
     drain: Option<JoinHandle<()>>,
     stop: std::sync::Arc<drain::Stop>,
     sampling: Sampling,
+    progress: Progress,
     rank: Rank,
+    world_size: u32,
     uploads: Uploads,
 }
 
@@ -118,7 +122,8 @@ impl Agent {
     #[must_use]
     pub fn start(config: Config) -> Self {
         let sampling = Sampling::new(config.shadow_every);
-        let rank = config.rank;
+        let (rank, world_size) = (config.rank, config.world_size);
+        let progress = Progress::default();
         let rings = drain::RingRegistry::default();
         let stop = std::sync::Arc::new(drain::Stop::default());
         let (notes, note_queue) = mpsc::sync_channel(NOTE_QUEUE);
@@ -136,8 +141,21 @@ impl Agent {
         match std::thread::Builder::new().name("paceline-drain".into()).spawn(move || drain.run()) {
             Ok(handle) => {
                 let drain = Some(handle);
-                let active = Active { rings, notes, asked, newest, drain, stop, sampling, rank, uploads };
-                Self { active: Some(active) }
+                Self {
+                    active: Some(Active {
+                        rings,
+                        notes,
+                        asked,
+                        newest,
+                        drain,
+                        stop,
+                        sampling,
+                        progress,
+                        rank,
+                        world_size,
+                        uploads,
+                    }),
+                }
             }
             Err(error) => {
                 warn(&format!("not recording: the drain thread did not start: {error}"));
@@ -163,13 +181,17 @@ impl Agent {
     pub fn step_marks(&self) -> StepMarks {
         let recorder = self.active.as_ref().map(|active| active.rings.first_recorder());
         let recorder = recorder.unwrap_or_else(Recorder::disabled);
-        StepMarks::new(HostTimes(recorder), self.begin_sampling())
+        StepMarks::new(HostTimes(recorder), self.begin_sampling(), self.progress())
     }
 
     /// Creates marks whose times `times` measures and records, for work that a device does later.
     #[must_use]
     pub fn step_marks_by<T: Times>(&self, times: T) -> StepMarks<T> {
-        StepMarks::new(times, self.begin_sampling())
+        StepMarks::new(times, self.begin_sampling(), self.progress())
+    }
+
+    fn progress(&self) -> Progress {
+        self.active.as_ref().map(|active| active.progress.clone()).unwrap_or_default()
     }
 
     /// Returns the selection of steps that the training thread records in full; all steps if the agent is disabled.
@@ -187,7 +209,9 @@ impl Agent {
             queue: active.map(|active| active.notes.clone()),
             asked: active.map(|active| active.asked.clone()).unwrap_or_default(),
             newest: active.map(|active| active.newest.clone()).unwrap_or_default(),
+            progress: self.progress(),
             rank: active.map(|active| active.rank).unwrap_or_default(),
+            world_size: active.map_or(1, |active| active.world_size),
         }
     }
 
@@ -235,7 +259,9 @@ pub struct Notes {
     queue: Option<mpsc::SyncSender<Note>>,
     asked: Asked,
     newest: Newest,
+    progress: Progress,
     rank: Rank,
+    world_size: u32,
 }
 
 impl Notes {
@@ -323,6 +349,18 @@ impl Notes {
         self.newest.step()
     }
 
+    /// Returns the progress of the thread that marks its steps.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        self.progress.clone()
+    }
+
+    /// Returns the number of ranks; 1 if the agent is disabled.
+    #[must_use]
+    pub fn world_size(&self) -> u32 {
+        self.world_size
+    }
+
     /// Sends the outcome of a burst.
     pub fn burst(&self, burst: Burst) {
         if let Some(queue) = &self.queue {
@@ -352,6 +390,22 @@ impl Notes {
         if let Some(queue) = &self.queue {
             // See `burst`.
             let _lost_when_full = queue.try_send(Note::Stacks(stacks));
+        }
+    }
+
+    /// Sends the stacks of this rank's threads in a step that lasts far longer than usual.
+    pub fn long_step(&self, long: LongStep) {
+        if let Some(queue) = &self.queue {
+            // The queue is full while the server is unreachable. Stacks of later steps will do.
+            let _lost_when_full = queue.try_send(Note::LongStep(long));
+        }
+    }
+
+    /// Sends a line of the job's own code, and what the rank does there.
+    pub fn line(&self, line: SpanLine) {
+        if let Some(queue) = &self.queue {
+            // See `workload`.
+            let _lost_when_full = queue.try_send(Note::Line(line));
         }
     }
 }

@@ -5,6 +5,7 @@ use wire::event::{Event, Span, SpanKind, StepRecord};
 use wire::ids::Step;
 
 use crate::clock;
+use crate::progress::Progress;
 use crate::recorder::Recorder;
 use crate::sampling::Sampling;
 
@@ -60,6 +61,7 @@ impl Times for HostTimes {
 pub struct StepMarks<T: Times = HostTimes> {
     times: T,
     sampling: Sampling,
+    progress: Progress,
     last_end: Option<(Step, T::Mark)>,
     current: Option<Current<T::Mark>>,
 }
@@ -77,8 +79,8 @@ struct OpenPhase<M> {
 }
 
 impl<T: Times> StepMarks<T> {
-    pub(crate) fn new(times: T, sampling: Sampling) -> Self {
-        Self { times, sampling, last_end: None, current: None }
+    pub(crate) fn new(times: T, sampling: Sampling, progress: Progress) -> Self {
+        Self { times, sampling, progress, last_end: None, current: None }
     }
 
     /// Begins `step`. If `step` follows the previous one, it begins where that one ended, so that time between two
@@ -87,7 +89,11 @@ impl<T: Times> StepMarks<T> {
         let context = StepContext { step, shadow: self.sampling.is_shadow(step) };
         let begin = match &self.last_end {
             Some((last, end)) if last.0.checked_add(1) == Some(step.0) => Some(end.clone()),
-            _ => self.times.mark(),
+            _ => {
+                let now = self.times.mark();
+                now.iter().for_each(|_| self.progress.begins(clock::now()));
+                now
+            }
         };
         self.current = begin.map(|begin| Current { context, begin, phase: None });
         context
@@ -119,6 +125,8 @@ impl<T: Times> StepMarks<T> {
         self.leave();
         let Some(current) = self.current.take() else { return };
         let Some(end) = self.times.mark() else { return };
+        // The host's progress, also of work that a device does later.
+        self.progress.step_ended(clock::now());
         self.times.step(current.context, current.begin, end.clone(), samples);
         self.last_end = Some((current.context.step, end));
     }
@@ -126,6 +134,7 @@ impl<T: Times> StepMarks<T> {
     /// Suspends training for a while (evaluation, a checkpoint). The next step begins when [`Self::begin_step`] is
     /// called.
     pub fn pause(&mut self) {
+        self.progress.pauses();
         self.last_end = None;
     }
 }

@@ -4,6 +4,7 @@ use wire::batch::Instrumentation;
 use wire::event::SpanKind;
 use wire::ids::{Rank, Seq, Step};
 use wire::live::Part;
+use wire::stacks::Frame;
 use wire::views::what_if::Phase;
 use wire::views::{BucketParameters, ChangePoint, Verdict};
 
@@ -232,6 +233,8 @@ pub(crate) enum Evidence {
     /// Its stacks are more often in a line of code than those of another rank. Without another rank, the stacks of one of the
     /// ranks that lose time.
     InCode { place: Place, rank: u32, other_rank: Option<u32> },
+    /// A rank reported the line of its own code in which it does what is recorded.
+    Called { frame: Frame, rank: u32 },
     /// In a trace, an operator or kernel takes it longer than another rank. The trace begins with this step.
     InTrace { name: String, nanos: f64, other_rank: u32, step: u64 },
 }

@@ -1,28 +1,63 @@
-//! Evidence from stacks: the line of code in which a slow rank spends more of its time than another rank, or in which all ranks
-//! stand while they lose time alike.
+//! The line of code in which time is lost: evidence that comes before all other. What a rank runs is seen; why its processor or its
+//! host would be slow is concluded.
 //!
-//! It comes before all other evidence. What a rank runs is seen; why its processor or its host would be slow is concluded.
+//! * [`compared`]: a slow rank's stacks beside those of another rank.
+//! * [`alike`]: the stacks of one rank, if all ranks lose time alike.
+//! * [`now_and_then`]: the stacks that ranks take of themselves while a step lasts long, and the lines that they report.
+
+mod alike;
+mod compared;
+mod now_and_then;
 
 use std::sync::Arc;
 
-use wire::stacks::{Profile, Stacks, ThreadRole};
+use timing::clocks::ClockFit;
+use wire::clock::ServerNanos;
+use wire::stacks::{LongStep, Profile, SpanLine, Stacks};
 use wire::views::{Cause, Confidence, Culprit};
 
-use crate::finding::{Evidence, Finding, Reason, Statement};
-use crate::stacks::{self, During, Place};
+use crate::finding::{Finding, Reason, Statement};
+use crate::step::StepAnalysis;
 
-/// The part of a cost that a line must hold to be its cause.
-const HOLDS: f64 = 0.5;
+/// What is known of the ranks' code, by rank.
+#[derive(Clone, Copy)]
+pub(crate) struct Code<'a> {
+    /// The newest stacks that were asked for.
+    pub(crate) stacks: &'a [Option<Arc<Stacks>>],
+    /// The stacks of long steps.
+    pub(crate) long_steps: &'a [Vec<Arc<LongStep>>],
+    /// The lines that ranks report.
+    pub(crate) lines: &'a [Vec<SpanLine>],
+    /// The clocks.
+    pub(crate) fits: &'a [Option<ClockFit>],
+    /// The observed steps.
+    pub(crate) steps: &'a [&'a StepAnalysis],
+}
 
-/// Adds the line of code to a finding, if the stacks that show it are known.
-pub(crate) fn explain(finding: &mut Finding, stacks: &[Option<Arc<Stacks>>]) {
-    let found = match &finding.verdict.culprit {
-        Some(Culprit::All) => of_all(finding, stacks),
-        Some(named) => of_some(finding, named.ranks(), stacks),
-        None => None,
+impl<'a> Code<'a> {
+    fn profile_of(&self, rank: u32) -> Option<&'a Profile> {
+        self.stacks.get(rank as usize)?.as_ref()?.profile()
+    }
+
+    /// Returns the window of a step on the server's clock.
+    fn window_of(&self, step: u64) -> Option<(ServerNanos, ServerNanos)> {
+        let at = self.steps.binary_search_by_key(&step, |one| one.step.0).ok()?;
+        self.steps[at].window
+    }
+}
+
+/// Adds the line of code to a finding, if what is known shows it.
+pub(crate) fn explain(finding: &mut Finding, code: &Code<'_>) {
+    let found = match (finding.statement, &finding.verdict.culprit) {
+        (_, None) => None,
+        (Statement::NowAndThen { .. } | Statement::Always { .. }, Some(_)) => {
+            now_and_then::find(finding, code)
+        }
+        (_, Some(Culprit::All)) => alike::find(finding, code),
+        (_, Some(named)) => compared::find(finding, named.ranks(), code),
     };
-    let Some(InCode { place, rank, other_rank }) = found else { return };
-    if other_rank.is_some() && is_own_code(finding, &place) {
+    let Some(evidence) = found else { return };
+    if compared::is_own_code(finding, &evidence) {
         finding.reason = Some(Reason::OwnCode);
         finding.is_scatter = false;
         if finding.verdict.cause == Cause::Processor {
@@ -30,54 +65,5 @@ pub(crate) fn explain(finding: &mut Finding, stacks: &[Option<Arc<Stacks>>]) {
         }
     }
     // The person who fixes it looks for this line first.
-    finding.evidence.insert(0, Evidence::InCode { place, rank, other_rank });
-}
-
-/// A line, the rank that is in it, and the rank that it is compared with.
-struct InCode {
-    place: Place,
-    rank: u32,
-    other_rank: Option<u32>,
-}
-
-fn profile_of(stacks: &[Option<Arc<Stacks>>], rank: u32) -> Option<&Profile> {
-    stacks.get(rank as usize)?.as_ref()?.profile()
-}
-
-/// Compares a suspect with another rank.
-fn of_some(finding: &Finding, suspects: &[u32], stacks: &[Option<Arc<Stacks>>]) -> Option<InCode> {
-    // What happens now and then is seldom on a stack that was sampled at another time.
-    if matches!(finding.statement, Statement::NowAndThen { .. }) {
-        return None;
-    }
-    let own = suspects.first().and_then(|rank| Some((*rank, profile_of(stacks, *rank)?)))?;
-    let others = (0..stacks.len() as u32).filter(|rank| !suspects.contains(rank));
-    let other = others.filter_map(|rank| Some((rank, profile_of(stacks, rank)?))).next()?;
-    let by_workers = finding.verdict.cause == Cause::Input;
-    let place = stacks::place(own.1, other.1, by_workers)?;
-    Some(InCode { place, rank: own.0, other_rank: Some(other.0) })
-}
-
-/// Finds the line in which a rank stands while all ranks lose time alike.
-fn of_all(finding: &Finding, stacks: &[Option<Arc<Stacks>>]) -> Option<InCode> {
-    let during = match (finding.statement, finding.verdict.cause) {
-        (Statement::AllAlike, Cause::Input) => During::Input,
-        (Statement::AllAlike, Cause::Optimizer) => During::Optimizer,
-        (Statement::AllAlike, Cause::Host) => During::Outside,
-        _ => return None,
-    };
-    let of_rank = |rank: u32| Some((rank, stacks::busiest(profile_of(stacks, rank)?, during)?));
-    let (rank, place) = (0..stacks.len() as u32).find_map(of_rank)?;
-    Some(InCode { place, rank, other_rank: None })
-}
-
-/// Returns true if the rank is in the job's own code and not in a library that every rank calls as well, for so long that this
-/// holds the cost.
-fn is_own_code(finding: &Finding, place: &Place) -> bool {
-    let may_be =
-        matches!(finding.verdict.cause, Cause::Compute | Cause::Host | Cause::Processor | Cause::Unknown);
-    may_be
-        && place.inner.is_none()
-        && place.role == ThreadRole::Main
-        && place.share - place.other_share >= HOLDS * finding.verdict.cost_share
+    finding.evidence.insert(0, evidence);
 }

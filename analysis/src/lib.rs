@@ -30,6 +30,7 @@ mod inferred;
 mod join;
 pub mod latency;
 mod layouts;
+pub mod long_steps;
 pub mod loss;
 pub mod mfu;
 pub mod overhead;

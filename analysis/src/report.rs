@@ -11,7 +11,7 @@ use wire::clock::ServerNanos;
 use wire::event::Function;
 use wire::ids::{Bucket, Rank, RunId};
 use wire::layout::Layout;
-use wire::stacks::Stacks;
+use wire::stacks::{LongStep, SpanLine, Stacks};
 use wire::traces::TraceSummary;
 use wire::views::captures::TraceComparison;
 use wire::views::goodput::Goodput;
@@ -25,6 +25,7 @@ use crate::account::StepAccount;
 use crate::devices::{self, DeviceState};
 use crate::finding::Finding;
 use crate::hosts::{self, Hosts, RankHost};
+use crate::in_code::{self, Code};
 use crate::loss::StepCosts;
 use crate::mfu::{self, RankWork};
 use crate::overlap::Overlap;
@@ -32,8 +33,8 @@ use crate::rate::throughput;
 use crate::step::{CollectiveAnalysis, RankAnalysis, StepAnalysis};
 use crate::verdict::{Findings, Setting};
 use crate::{
-    bursts, comm_model, groups, in_code, in_trace, inferred, latency, layouts, loss, overhead, overlap,
-    stats, traces, verdict, what_if, wording,
+    bursts, comm_model, groups, in_trace, inferred, latency, layouts, loss, overhead, overlap, stats, traces,
+    verdict, what_if, wording,
 };
 use timing::clocks::ClockFit;
 
@@ -78,6 +79,10 @@ pub struct RunFacts {
     pub bursts: Vec<Option<Activity>>,
     /// The newest stacks of each rank's threads.
     pub stacks: Vec<Option<Arc<Stacks>>>,
+    /// The stacks of each rank's newest long steps, oldest first.
+    pub long_steps: Vec<Vec<Arc<LongStep>>>,
+    /// The lines of code in which each rank does what its spans record, as far as they are known: of checkpoints, for instance.
+    pub span_lines: Vec<Vec<SpanLine>>,
     /// The workload of each rank.
     pub work: Vec<Option<RankWork>>,
     /// The layouts of rank 0's buckets, by module, the oldest first.
@@ -526,9 +531,16 @@ fn findings(
     let (mut found, missing) = verdict::judge(observed, facts.ranks as usize, &setting);
     let hosts = Hosts { ranks: &facts.hosts, fits: &facts.fits };
     let is_one_host = is_one_host(&facts.placement);
+    let code = Code {
+        stacks: &facts.stacks,
+        long_steps: &facts.long_steps,
+        lines: &facts.span_lines,
+        fits: &facts.fits,
+        steps: observed,
+    };
     for finding in found.verdicts.iter_mut().chain(&mut found.notes) {
         finding.is_one_host = is_one_host;
-        in_code::explain(finding, &facts.stacks);
+        in_code::explain(finding, &code);
         if let Some(window) = window_of(&finding.verdict, observed) {
             devices::explain(finding, &facts.device_states, window);
             hosts::explain(finding, &hosts, window);
@@ -601,6 +613,8 @@ pub(crate) mod tests {
             hosts: Vec::new(),
             bursts: Vec::new(),
             stacks: Vec::new(),
+            long_steps: Vec::new(),
+            span_lines: Vec::new(),
             work: Vec::new(),
             layouts: Vec::new(),
             other_layouts: Vec::new(),

@@ -2,9 +2,11 @@
 //!
 //! Modules that infer something return values ([`crate::finding`]); the functions here turn them into plain English.
 
+use wire::stacks::ThreadRole;
 use wire::views::{CodeLine, Culprit, PastFault, Verdict};
 
 use crate::finding::{Evidence, Finding};
+use crate::stacks::location;
 
 pub(crate) mod account;
 pub mod advice;
@@ -41,14 +43,23 @@ pub(crate) fn verdict(finding: Finding) -> Verdict {
 
 /// Returns the line of code that evidence names.
 fn code(evidence: &Evidence) -> Option<CodeLine> {
-    let Evidence::InCode { place, other_rank, .. } = evidence else { return None };
-    Some(CodeLine {
-        at: place.at(),
-        threads: place.role,
-        share: place.share,
-        other_rank: *other_rank,
-        other_share: other_rank.map(|_| place.other_share),
-    })
+    match evidence {
+        Evidence::InCode { place, other_rank, .. } => Some(CodeLine {
+            at: place.at(),
+            threads: place.role,
+            share: Some(place.share),
+            other_rank: *other_rank,
+            other_share: other_rank.map(|_| place.other_share),
+        }),
+        Evidence::Called { frame, .. } => Some(CodeLine {
+            at: location(frame),
+            threads: ThreadRole::Main,
+            share: None,
+            other_rank: None,
+            other_share: None,
+        }),
+        _ => None,
+    }
 }
 
 /// Describes a fault that is over: `rank 2, input, steps 100 to 199, 14.2 ms per step.`

@@ -2,7 +2,6 @@
 //! blocks. It allocates nothing, except for the ring on a thread's first append.
 
 use std::cell::RefCell;
-use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -11,6 +10,7 @@ use wire::clock::MonoNanos;
 pub use wire::event::Function;
 use wire::event::SpanKind;
 
+use crate::marks::Begin;
 use crate::message::Message;
 
 /// The slots of one thread's ring: 16,384 x 56 bytes = 0.9 MiB. The ring is emptied every 20 ms where NCCL is
@@ -172,8 +172,8 @@ pub enum Entry {
         bytes: u64,
         /// The number of channels assigned; some may stay idle.
         channels: u8,
-        /// The number of optimizer updates, if this is the communicator's first collective after an update.
-        begins: Option<NonZeroU32>,
+        /// What is known of the update, if this is the communicator's first collective after an optimizer update.
+        begins: Option<Begin>,
         /// The time of the call.
         at: MonoNanos,
     },

@@ -3,6 +3,7 @@
 mod blocking;
 pub mod collect;
 pub mod collective;
+mod early;
 pub mod gpu_clock;
 pub mod messages;
 mod phases;

@@ -2,18 +2,62 @@
 //! communicator after an update.
 
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use agent::Progress;
+use wire::ids::Step;
 
 use crate::table::Table;
 
 /// The number of updates so far.
 static UPDATES: AtomicU64 = AtomicU64::new(0);
+/// Whether more than one optimizer has made them.
+static BY_SEVERAL: AtomicBool = AtomicBool::new(false);
+/// The time from one update to the next counts as a step.
+static PROGRESS: LazyLock<Progress> = LazyLock::new(Progress::default);
 /// By communicator, the number of updates when its newest collective was enqueued.
 static SEEN: Table = Table::new();
+
+/// What is known, when a collective is enqueued, of the update before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Begin {
+    updates: NonZeroU32,
+    is_by_one: bool,
+}
+
+impl Begin {
+    /// Creates the begin after `updates` updates, all of them by one optimizer if `is_by_one`; `None` before the first.
+    #[must_use]
+    pub(crate) fn new(updates: u32, is_by_one: bool) -> Option<Self> {
+        NonZeroU32::new(updates).map(|updates| Self { updates, is_by_one })
+    }
+
+    /// Returns the step that begins. Its number is that of the updates so far.
+    pub(crate) fn step(self) -> Step {
+        Step(self.updates.get().into())
+    }
+
+    /// Returns whether one optimizer has made all updates so far. The updates of several may belong to one step.
+    pub(crate) fn is_by_one(self) -> bool {
+        self.is_by_one
+    }
+}
 
 /// Records an optimizer update.
 pub(crate) fn updated() {
     UPDATES.fetch_add(1, Ordering::Relaxed);
+    PROGRESS.step_ended(agent::clock::now());
+}
+
+/// Returns the progress of the thread that trains.
+pub(crate) fn progress() -> Progress {
+    PROGRESS.clone()
+}
+
+/// Records that the next update is by another optimizer than those before it.
+pub(crate) fn by_several() {
+    BY_SEVERAL.store(true, Ordering::Relaxed);
 }
 
 /// Returns the number of updates so far; 0 if none was ever reported. The step that follows an update has this number.
@@ -21,14 +65,14 @@ pub(crate) fn updates() -> u64 {
     UPDATES.load(Ordering::Relaxed)
 }
 
-/// Returns the number of updates so far if a collective enqueued now is the communicator's first one after an update, and
+/// Returns what is known of the newest update if a collective enqueued now is the communicator's first one after it, and
 /// `None` otherwise, or if no update was ever reported. Must be called exactly once per collective.
-pub(crate) fn begins(communicator: u64) -> Option<NonZeroU32> {
+pub(crate) fn begins(communicator: u64) -> Option<Begin> {
     let updates = UPDATES.load(Ordering::Relaxed);
     let is_first =
         || SEEN.slot(communicator).is_some_and(|seen| seen.swap(updates, Ordering::Relaxed) != updates);
     // The count starts over after four billion updates.
-    NonZeroU32::new(updates as u32).filter(|_| is_first())
+    Begin::new(updates as u32, !BY_SEVERAL.load(Ordering::Relaxed)).filter(|_| is_first())
 }
 
 #[cfg(test)]
@@ -41,8 +85,11 @@ mod tests {
         assert_eq!(COMMUNICATORS.map(begins), [None, None], "no update was reported");
         for updates in 1..3 {
             updated();
-            assert_eq!(COMMUNICATORS.map(begins), [NonZeroU32::new(updates); 2]);
+            assert_eq!(COMMUNICATORS.map(begins), [Begin::new(updates, true); 2]);
             assert_eq!(COMMUNICATORS.map(begins), [None, None]);
         }
+        by_several();
+        updated();
+        assert_eq!(COMMUNICATORS.map(begins), [Begin::new(3, false); 2]);
     }
 }

@@ -9,13 +9,13 @@
 //! been well below it. It never exceeds 64: one step in 64 still shows which rank is late.
 
 use std::cell::Cell;
-use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use agent::Budget;
 use wire::clock::MonoNanos;
 
 use crate::call_log::{Function, LocalRank};
+use crate::marks::Begin;
 
 /// One call in this many is timed: reading the clock twice costs as much as appending an entry. The number is odd
 /// because calls come in pairs of which one costs more.
@@ -87,9 +87,9 @@ impl Published {
     }
 
     /// Returns the step that starts with this collective, if any.
-    fn begun_by(&self, function: Function, seq: u64, begins: Option<NonZeroU32>) -> Option<u64> {
+    fn begun_by(&self, function: Function, seq: u64, begins: Option<Begin>) -> Option<u64> {
         if self.by_updates.load(Ordering::Relaxed) {
-            return begins.map(|updates| u64::from(updates.get()));
+            return begins.map(|begin| begin.step().0);
         }
         let per_step = self.per_step.load(Ordering::Relaxed);
         let since = seq.checked_sub(self.phase.load(Ordering::Relaxed))?;
@@ -124,14 +124,14 @@ pub(crate) fn updates_are_steps() -> bool {
 
 /// Returns whether a collective enqueued now is observed in full. Must be called exactly once per collective, in order.
 ///
-/// A step starts when the previous one ends, so the last collective before an observed step is observed too. `begins` is
-/// the number of updates if the collective is the first one after an update.
+/// A step starts when the previous one ends, so the last collective before an observed step is observed too. `begins` says
+/// which update came before, if the collective is the first one after an update.
 pub(crate) fn observes(
     local_rank: LocalRank,
     communicator: u64,
     function: Function,
     seq: u64,
-    begins: Option<NonZeroU32>,
+    begins: Option<Begin>,
 ) -> bool {
     let every = u64::from(EVERY.load(Ordering::Relaxed));
     let anchor = STEPS.communicator.load(Ordering::Acquire);
@@ -142,7 +142,7 @@ pub(crate) fn observes(
     if communicator != anchor {
         // The first collective after an update may be that of another group.
         if let Some(step) = begins.filter(|_| STEPS.by_updates.load(Ordering::Relaxed)) {
-            position.step.store(u64::from(step.get()), Ordering::Relaxed);
+            position.step.store(step.step().0, Ordering::Relaxed);
         }
         return position.step.load(Ordering::Relaxed).is_multiple_of(every);
     }
@@ -241,7 +241,7 @@ mod tests {
             by_updates: true,
         }));
         let after = |updates: u32| {
-            let (seq, first) = (u64::from(updates), NonZeroU32::new(updates));
+            let (seq, first) = (u64::from(updates), Begin::new(updates, true));
             let layer = observes(LocalRank(3), other, Function::AllGather, seq, first);
             [layer, observes(LocalRank(3), world, function, seq, first)]
         };

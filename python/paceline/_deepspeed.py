@@ -36,7 +36,7 @@ def observe_passes(engine):
 def end_step(engine, steps):
     _phases.in_step.remove(engine)
     if updates_of(engine) != steps:
-        _phases.step_ended()
+        _phases.step_ended(engine)
 
 
 def updates_of(engine):

@@ -5,7 +5,7 @@ import gc
 import sys
 import weakref
 
-from paceline import _memory, _trace
+from paceline import _lines, _memory, _trace
 from paceline._agent import agent
 from paceline._buckets import Buckets
 from paceline._devices import device_of, phase_on
@@ -39,6 +39,7 @@ def observe_input(dataloader):
             if not guarded(is_training):
                 return original(self)
             guarded(_trace.look)
+            guarded(_lines.report_often, INPUT, sys._getframe(1))
             guarded(phase.begin)
             try:
                 return original(self)
@@ -91,15 +92,25 @@ def observe_updates(optimizer):
         if phase_of(updating):
             phase_of(updating).end()
         if not in_step:
-            step_ended()
+            step_ended(updating)
 
     if hasattr(optimizer, "register_optimizer_step_pre_hook"):
         optimizer.register_optimizer_step_pre_hook(harmless(begins))
     optimizer.register_optimizer_step_post_hook(harmless(updated))
 
 
-def step_ended():
-    """Reports an update of parameters, which ends a step."""
+# A weak reference to the optimizer, or the engine, that made the first update.
+first_updating = None
+
+
+def step_ended(updating):
+    """Reports an update of parameters by an optimizer or an engine, which ends a step."""
+    global first_updating
+    if first_updating is None:
+        first_updating = weakref.ref(updating)
+    elif first_updating() is not updating:
+        # Their updates may belong to one step, as those of a GAN's two models.
+        agent().updated_by_several()
     agent().updated()
     _trace.updated()
     _memory.look()

@@ -21,6 +21,7 @@ pub struct Functions {
     pub issued: extern "C" fn(i64, u8, u64, i64, u64) -> u64,
     ended: extern "C" fn(i64, u64, i64, u64),
     updated: extern "C" fn(),
+    updated_by_several: extern "C" fn(),
     pub phase: extern "C" fn(u8, i64, i64),
     pub device_phase: extern "C" fn() -> i64,
     pub device_begins: extern "C" fn(i64, usize),
@@ -28,6 +29,7 @@ pub struct Functions {
     pub device_is_begun: extern "C" fn(i64) -> bool,
     software: unsafe extern "C" fn(*const c_char, *const c_char),
     label: unsafe extern "C" fn(*const c_char, *const c_char),
+    line: unsafe extern "C" fn(u8, *const c_char, *const c_char, u32),
     fails: unsafe extern "C" fn(*const c_char),
     layout: unsafe extern "C" fn(*const c_char),
     workload: unsafe extern "C" fn(*const c_char),
@@ -65,6 +67,7 @@ impl Functions {
                 issued: *library.get(b"paceline_pytorch_issued\0")?,
                 ended: *library.get(b"paceline_pytorch_ended\0")?,
                 updated: *library.get(b"paceline_pytorch_updated\0")?,
+                updated_by_several: *library.get(b"paceline_pytorch_updated_by_several\0")?,
                 phase: *library.get(b"paceline_pytorch_phase\0")?,
                 device_phase: *library.get(b"paceline_pytorch_device_phase\0")?,
                 device_begins: *library.get(b"paceline_pytorch_device_begins\0")?,
@@ -72,6 +75,7 @@ impl Functions {
                 device_is_begun: *library.get(b"paceline_pytorch_device_is_begun\0")?,
                 software: *library.get(b"paceline_pytorch_software\0")?,
                 label: *library.get(b"paceline_pytorch_label\0")?,
+                line: *library.get(b"paceline_pytorch_line\0")?,
                 fails: *library.get(b"paceline_pytorch_fails\0")?,
                 layout: *library.get(b"paceline_pytorch_layout\0")?,
                 workload: *library.get(b"paceline_pytorch_workload\0")?,
@@ -152,6 +156,11 @@ impl Agent {
         (self.functions.updated)();
     }
 
+    /// Records that the next update is by another optimizer than those before it.
+    fn updated_by_several(&self) {
+        (self.functions.updated_by_several)();
+    }
+
     /// Records the error that is about to end the process.
     #[allow(unsafe_code)]
     fn fails(&self, error: &str) -> PyResult<()> {
@@ -212,6 +221,15 @@ impl Agent {
         let (key, value) = (c_string(key)?, c_string(value)?);
         // SAFETY: both are C strings, and the function does not keep them.
         unsafe { (self.functions.label)(key.as_ptr(), value.as_ptr()) };
+        Ok(())
+    }
+
+    /// Records that a line of the job's own code leads to a phase.
+    #[allow(unsafe_code)]
+    fn line(&self, phase: u8, function: &str, file: &str, line: u32) -> PyResult<()> {
+        let (function, file) = (c_string(function)?, c_string(file)?);
+        // SAFETY: both are C strings, and the function does not keep them.
+        unsafe { (self.functions.line)(phase, function.as_ptr(), file.as_ptr(), line) };
         Ok(())
     }
 

@@ -94,8 +94,8 @@ impl Instruments {
 pub struct Reducer<M: Memory = Host> {
     /// The communication thread. The first field, so that the thread ends before the memory that it uses is dropped.
     worker: Worker<M>,
-    /// Answers requests for the stacks of this process; `None` if nothing is recorded.
-    _sampler: Option<Background>,
+    /// Sample the stacks of this process, on request and in long steps; `None` if nothing is recorded.
+    _samplers: Option<[Background; 2]>,
     /// The thread that begins steps.
     training: TrainingThread,
     parameters: Vec<Parameter>,
@@ -186,9 +186,7 @@ impl<M: Memory> Reducer<M> {
         let training = TrainingThread::default();
         Ok(Self {
             worker: Worker::start(backend, instruments.communication, count)?,
-            _sampler: instruments.notes.is_enabled().then(|| {
-                stacks::on_demand(instruments.notes.clone(), stacks::native::sampler(training.clone()))
-            }),
+            _samplers: instruments.notes.is_enabled().then(|| samplers(&instruments.notes, &training)),
             training,
             ids,
             options,
@@ -399,4 +397,14 @@ impl<'a, M: Memory> Reduced<'a, M> {
     pub fn gradients(&self) -> impl Iterator<Item = (ParamId, Option<M::Gradient<'a>>)> + '_ {
         (0..self.reducer.parameters.len() as u32).map(|id| (ParamId(id), self.gradient(ParamId(id))))
     }
+}
+
+/// Starts the threads that sample the stacks of this process: on request, and while a step lasts far longer than usual.
+fn samplers(notes: &Notes, training: &TrainingThread) -> [Background; 2] {
+    let sampler = || stacks::native::sampler(training.clone());
+    let of_steps = sampler();
+    [
+        stacks::on_demand(notes.clone(), sampler()),
+        stacks::on_long_steps(notes.clone(), notes.progress(), || Ok(of_steps)),
+    ]
 }

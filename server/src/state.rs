@@ -14,6 +14,7 @@ pub mod layouts;
 pub mod lives;
 pub mod not_shown;
 pub mod older;
+mod own_code;
 mod pace;
 pub mod ranks;
 mod recalled;

@@ -1,20 +1,26 @@
-//! The stacks of a training process, sampled when the server asks for them.
+//! The stacks of a training process, sampled when the server asks for them and while a step lasts far longer than usual.
 //!
-//! [`on_demand`] waits for requests and answers each with what a sampler finds. This crate has the sampler of native
-//! threads, [`native`]; the agent for unmodified jobs has one of Python threads. [`profile`] combines their
+//! [`on_demand`] waits for requests and answers each with what a sampler finds. [`on_long_steps`] watches the steps of the
+//! training thread. This crate has the sampler of native threads, [`native`]; the agent for unmodified jobs has one of Python threads. [`profile`] combines their
 //! samples, and [`pace`] says when to take them.
 //!
 //! A reducer samples its own process. A job that uses the agent alone can do the same:
 //!
 //! ```
-//! use paceline_stacks::{TrainingThread, native, on_demand};
+//! use paceline_stacks::{TrainingThread, native, on_demand, on_long_steps};
 //!
 //! let agent = agent::Agent::disabled();
 //! let training = TrainingThread::default();
 //! training.is_here(); // on the thread that trains
-//! let _sampler = on_demand(agent.notes(), native::sampler(training));
+//! let notes = agent.notes();
+//! let _of_steps = on_long_steps(notes.clone(), notes.progress(), {
+//!     let training = training.clone();
+//!     || Ok(native::sampler(training))
+//! });
+//! let _on_demand = on_demand(notes, native::sampler(training));
 //! ```
 
+mod long_steps;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub mod native;
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -22,6 +28,7 @@ pub mod native;
 pub mod native;
 pub mod pace;
 pub mod profile;
+mod window;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -32,6 +39,9 @@ use agent::Notes;
 use background::{Background, Stop};
 use wire::request::RecordingRequest;
 use wire::stacks::{Profile, Stacks, StacksOutcome};
+
+pub use long_steps::on_long_steps;
+pub use window::Window;
 
 /// The time between two checks for a request.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -56,11 +66,11 @@ impl TrainingThread {
     }
 }
 
-/// Starts the thread that answers requests. `sample` samples for a length of time, or until it is asked to stop. Its error
-/// is the reason why there are no stacks, which the server shows.
+/// Starts the thread that answers requests. `sample` samples until a window is over. Its error is the reason why there are no
+/// stacks, which the server shows.
 pub fn on_demand(
     notes: Notes,
-    sample: impl Fn(Duration, &Stop) -> Result<Profile, String> + Send + 'static,
+    sample: impl Fn(&Window) -> Result<Profile, String> + Send + 'static,
 ) -> Background {
     Background::start("paceline-stacks", move |stop| {
         let mut done = 0;
@@ -77,14 +87,18 @@ pub fn on_demand(
 fn answer(
     request: RecordingRequest,
     stop: &Stop,
-    sample: &impl Fn(Duration, &Stop) -> Result<Profile, String>,
+    sample: &impl Fn(&Window) -> Result<Profile, String>,
 ) -> Stacks {
     let from = agent::clock::now();
-    let length = Duration::from_millis(request.millis.into());
-    let sampled = catch_unwind(AssertUnwindSafe(|| sample(length, stop)));
-    let outcome = match sampled.unwrap_or_else(|_| Err("the sampler failed".into())) {
+    let window = Window::of(Duration::from_millis(request.millis.into()), stop);
+    let outcome = match guarded(|| sample(&window)) {
         Ok(profile) => StacksOutcome::Sampled(profile),
         Err(reason) => StacksOutcome::Refused { reason },
     };
     Stacks { request: request.number, from, until: agent::clock::now(), outcome }
+}
+
+/// Returns what a sampler finds. If it panics, its thread goes on.
+fn guarded(sample: impl FnOnce() -> Result<Profile, String>) -> Result<Profile, String> {
+    catch_unwind(AssertUnwindSafe(sample)).unwrap_or_else(|_| Err("the sampler failed".into()))
 }

@@ -4,7 +4,7 @@
 //! its stack. The sampler unwinds the copy with the tables that compilers write for exceptions, so the program needs no
 //! frame pointers. Functions have names if the program has symbols, and lines if it has line tables.
 //!
-//! Nothing is interrupted unless the server has asked for stacks. Calls of the system that a signal ends early are restarted
+//! Nothing is interrupted unless the server has asked for stacks, or a step lasts far longer than usual. Calls of the system that a signal ends early are restarted
 //! by the kernel where it can; where it cannot, as in `poll` or with a timeout on a socket, the call returns `EINTR`, and
 //! the program must call again, as it must after any signal.
 
@@ -14,14 +14,12 @@ mod symbols;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::time::{Duration, Instant};
 
-use background::Stop;
 use wire::stacks::{MAX_DEPTH, MAX_STACKS, Profile};
 
-use crate::TrainingThread;
 use crate::pace::Pace;
 use crate::profile::{self, Sampled, Thread};
+use crate::{TrainingThread, Window};
 use modules::Unwinding;
 use snapshot::Snapshots;
 use symbols::Symbols;
@@ -33,23 +31,22 @@ const MAX_SILENT: u32 = 3;
 /// The start of the names of the agent's and the reducer's own threads, which are not sampled.
 const OWN_THREADS: &str = "paceline-";
 
-/// Returns the sampler of a process, for [`crate::on_demand`].
-pub fn sampler(training: TrainingThread) -> impl Fn(Duration, &Stop) -> Result<Profile, String> + Send {
-    move |length, stop| sample(training.number(), length, stop)
+/// Returns the sampler of a process, for [`crate::on_demand`] and [`crate::on_long_steps`].
+pub fn sampler(training: TrainingThread) -> impl Fn(&Window) -> Result<Profile, String> + Send {
+    move |window| sample(training.number(), window)
 }
 
-/// Samples all threads of this process except the agent's own for a length of time. `training` is the system's number of
+/// Samples all threads of this process except the agent's own until a window is over. `training` is the system's number of
 /// the thread that counts as the main thread.
 ///
 /// # Errors
 /// Returns the reason why no thread can be sampled.
-pub fn sample(training: u32, length: Duration, stop: &Stop) -> Result<Profile, String> {
+pub fn sample(training: u32, window: &Window) -> Result<Profile, String> {
     let mut sampling = Sampling::begin()?;
-    let until = Instant::now() + length;
     let mut pace = Pace::begin();
-    while Instant::now() < until && !stop.is_asked() {
+    while !window.is_over() {
         sampling.sample(threads(training));
-        pace.wait(stop);
+        pace.wait(window);
     }
     sampling.finish()
 }
@@ -138,6 +135,9 @@ fn threads(training: u32) -> Vec<(i32, Thread)> {
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    use background::Stop;
 
     use super::*;
 
@@ -167,7 +167,8 @@ mod tests {
             start("computes", computes_in_a_named_function),
             start("paceline-own", waits_in_a_named_function),
         ];
-        let profile = sample(std::process::id(), Duration::from_millis(500), &Stop::default()).unwrap();
+        let profile =
+            sample(std::process::id(), &Window::of(Duration::from_millis(500), &Stop::default())).unwrap();
         end.store(true, Ordering::Relaxed);
         threads.into_iter().for_each(|thread| thread.join().unwrap());
 

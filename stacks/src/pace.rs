@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use background::Stop;
+use crate::Window;
 
 /// The time in which one sample is taken.
 const EVERY: Duration = Duration::from_millis(40);
@@ -23,12 +23,12 @@ impl Pace {
         Self { begun: Instant::now(), taken: 0 }
     }
 
-    /// Waits for the time of the next sample, or until `stop` is asked. Late samples are not made up for.
-    pub fn wait(&mut self, stop: &Stop) {
+    /// Waits for the time of the next sample, or until the window is over. Late samples are not made up for.
+    pub fn wait(&mut self, window: &Window) {
         let elapsed = self.begun.elapsed();
         let passed = (elapsed.as_nanos() / EVERY.as_nanos()) as u32;
         self.taken = passed.max(self.taken + 1);
-        stop.wait(at(self.taken).saturating_sub(elapsed));
+        window.wait(at(self.taken).saturating_sub(elapsed));
     }
 }
 

@@ -62,6 +62,39 @@ pub fn of_rank(sampled: Vec<(bool, Sampled)>) -> Profile {
     profile
 }
 
+/// Returns the part of a profile that fits into a size, in bytes: the main threads first, and of each thread its most frequent
+/// stacks.
+#[must_use]
+pub fn most_frequent(profile: &Profile, bytes: usize) -> Profile {
+    let mut left = bytes;
+    let mut numbers: BTreeMap<u32, u32> = BTreeMap::new();
+    let mut kept = Profile { torn: profile.torn, ..Profile::default() };
+    let mut threads: Vec<&ThreadStacks> = profile.threads.iter().collect();
+    threads.sort_by_key(|thread| !matches!(thread.role, ThreadRole::Main | ThreadRole::Worker));
+    for thread in threads {
+        let mut stacks = Vec::new();
+        for stack in &thread.stacks {
+            let new = stack.frames.iter().filter(|at| !numbers.contains_key(at));
+            let new = new.filter_map(|at| profile.frames.get(*at as usize));
+            let of_frames = new.map(|frame| size_of::<Frame>() + frame.function.len() + frame.file.len());
+            let size = size_of::<Stack>() + size_of_val(stack.frames.as_slice()) + of_frames.sum::<usize>();
+            let Some(rest) = left.checked_sub(size) else { break };
+            left = rest;
+            let frames = stack.frames.iter().map(|at| {
+                *numbers.entry(*at).or_insert_with(|| {
+                    kept.frames.extend(profile.frames.get(*at as usize).cloned());
+                    kept.frames.len() as u32 - 1
+                })
+            });
+            stacks.push(Stack { count: stack.count, frames: frames.collect() });
+        }
+        if !stacks.is_empty() {
+            kept.threads.push(ThreadStacks { stacks, ..thread.clone() });
+        }
+    }
+    kept
+}
+
 fn role(is_own: bool, thread: Thread) -> (ThreadRole, String) {
     match (is_own, thread) {
         (true, Thread::Main) => (ThreadRole::Main, String::new()),
@@ -123,6 +156,33 @@ mod tests {
             ((thread.clone(), functions.iter().map(|function| frame(function)).collect()), *count)
         });
         Sampled { samples, torn: 1, stacks: stacks.collect() }
+    }
+
+    #[test]
+    fn the_most_frequent_stacks_of_the_main_threads_fit_first() {
+        let pin = Thread::Named("pin".into());
+        let own = process(
+            50,
+            &[
+                (Thread::Main, &["main", "next"], 9),
+                (Thread::Main, &["main", "save"], 40),
+                (pin, &["pin"], 50),
+            ],
+        );
+        let whole = of_rank(vec![(true, own)]);
+        let counts = |profile: &Profile| -> Vec<u64> {
+            profile.threads.iter().flat_map(|thread| &thread.stacks).map(|stack| stack.count).collect()
+        };
+        assert_eq!(counts(&most_frequent(&whole, 1 << 20)), [40, 9, 50]);
+        let one_stack = size_of::<Stack>() + 2 * size_of::<u32>() + 2 * (size_of::<Frame>() + 12);
+        let small = most_frequent(&whole, one_stack);
+        assert_eq!((counts(&small), small.threads[0].samples), (vec![40], 50));
+        let functions: Vec<&str> = small.frames.iter().map(|frame| frame.function.as_str()).collect();
+        assert_eq!(
+            (functions, small.threads[0].stacks[0].frames.as_slice()),
+            (vec!["main", "save"], &[0, 1][..])
+        );
+        assert_eq!(most_frequent(&whole, 10).threads, []);
     }
 
     #[test]

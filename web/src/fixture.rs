@@ -32,6 +32,8 @@ pub fn empty_report() -> Report {
         attributes: Vec::new(),
         bursts: Vec::new(),
         stacks: Vec::new(),
+        long_steps: Vec::new(),
+        span_lines: Vec::new(),
         work: Vec::new(),
         layouts: Vec::new(),
         other_layouts: Vec::new(),

@@ -22,6 +22,7 @@
 //! | 16 | [`SpanKind::Unclear`]. A batch without it is written as before |
 //! | 17 | [`SpanKind::Idle`], which an import sends |
 //! | 18 | [`Note::Traced`], which an import sends |
+//! | 19 | [`Note::LongStep`] and [`Note::Line`], which a rank sends by itself, but seldom |
 
 use serde::{Deserialize, Serialize};
 
@@ -33,12 +34,12 @@ use crate::event::{Event, EventKind, SpanKind};
 use crate::host::{HostFigure, HostSample};
 use crate::ids::{BatchSeq, Incarnation, Rank, RunId, Step};
 use crate::layout::Layout;
-use crate::stacks::Stacks;
+use crate::stacks::{LongStep, SpanLine, Stacks};
 use crate::traces::TraceSummary;
 use crate::workload::Workload;
 
 /// The newest version that this crate writes and reads.
-pub const WIRE_VERSION: u16 = 18;
+pub const WIRE_VERSION: u16 = 19;
 
 /// The largest number of records in one batch. A drain interval of 100 ms yields far fewer (40 buckets * 3 steps/s *
 /// 0.1 s = 12). A long server outage is sent as many batches.
@@ -121,6 +122,7 @@ impl Batch {
             Note::Workload(_) => 11,
             Note::Resumed { .. } => 13,
             Note::Traced(_) => 18,
+            Note::LongStep(_) | Note::Line(_) => 19,
         };
         let of_event = |event: &Event| match event {
             Event::Span(span) if span.kind == SpanKind::Idle => 17,
@@ -220,6 +222,10 @@ pub enum Note {
     },
     /// What ran in the traced steps of the rank, by name. Sent by an import, with the last records.
     Traced(TraceSummary),
+    /// The stacks of the rank's threads in a step that lasts far longer than usual. Sent without a request.
+    LongStep(LongStep),
+    /// A line of the job's own code, and what the rank does there. Sent once.
+    Line(SpanLine),
 }
 
 impl Note {
@@ -240,6 +246,8 @@ impl Note {
             Self::Workload(workload) => workload.bytes(),
             Self::Resumed { .. } => 0,
             Self::Traced(summary) => summary.bytes(),
+            Self::LongStep(long) => long.bytes(),
+            Self::Line(line) => line.bytes(),
             Self::Host(sample) => sample.cores.len() + sample.figures.len() * size_of::<(HostFigure, u64)>(),
             Self::Burst(burst) => match &burst.outcome {
                 BurstOutcome::Refused { reason } => reason.len(),

@@ -381,6 +381,14 @@ fn write_note(out: &mut Writer, note: &Note) {
             out.u8(12);
             traces::write(out, summary);
         }
+        Note::LongStep(long) => {
+            out.u8(13);
+            stacks::write_long_step(out, long);
+        }
+        Note::Line(line) => {
+            out.u8(14);
+            stacks::write_line(out, line);
+        }
     }
 }
 
@@ -539,6 +547,8 @@ fn read_note(input: &mut Reader<'_>) -> Result<Note, DecodeError> {
         10 => Ok(Note::Workload(workload::read(input)?)),
         11 => Ok(Note::Resumed { step: Step(input.varint("resumed step")?) }),
         12 => Ok(Note::Traced(traces::read(input)?)),
+        13 => Ok(Note::LongStep(stacks::read_long_step(input)?)),
+        14 => Ok(Note::Line(stacks::read_line(input)?)),
         found => Err(DecodeError::Value { what: "note", at, found: u64::from(found) }),
     }
 }

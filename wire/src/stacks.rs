@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::clock::MonoNanos;
+use crate::event::SpanKind;
 
 /// The largest number of different frames in a profile.
 pub const MAX_FRAMES: usize = 4_096;
@@ -41,6 +42,32 @@ pub enum StacksOutcome {
         /// The reason.
         reason: String,
     },
+}
+
+/// The stacks of a rank in a step that lasts far longer than its usual steps. The rank samples them by itself, so that what
+/// happens once has a line of code.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LongStep {
+    /// When the step began, on the rank's clock. A step of some seconds has several such stacks.
+    pub begun: MonoNanos,
+    /// The median length of the rank's steps before it, in nanoseconds.
+    pub usual_nanos: u64,
+    /// When sampling began, on the rank's clock.
+    pub from: MonoNanos,
+    /// When sampling ended, on the rank's clock: with the step, or before.
+    pub until: MonoNanos,
+    /// The stacks.
+    pub profile: Profile,
+}
+
+/// A line of the job's own code in which a rank did what is recorded as spans of a kind: where it writes checkpoints, for
+/// instance. The rank sends each line once.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct SpanLine {
+    /// The kind of the spans.
+    pub kind: SpanKind,
+    /// The line.
+    pub frame: Frame,
 }
 
 /// The sampled stacks of a rank: of its process, and of the processes that it started, such as the workers of a data
@@ -136,6 +163,22 @@ impl Profile {
             stacks.map(|stack| size_of::<Stack>() + size_of_val(stack.frames.as_slice())).sum();
         let names: usize = self.threads.iter().map(|thread| thread.name.len()).sum();
         size_of_val(self.frames.as_slice()) + size_of_val(self.threads.as_slice()) + frames + stacks + names
+    }
+}
+
+impl LongStep {
+    /// Returns how much memory the lists and texts take, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.profile.bytes()
+    }
+}
+
+impl SpanLine {
+    /// Returns how much memory the texts take, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.frame.function.len() + self.frame.file.len()
     }
 }
 

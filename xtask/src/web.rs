@@ -60,7 +60,7 @@ pub fn run() -> anyhow::Result<()> {
 }
 
 /// The largest total download of a browser, compressed, in bytes.
-const MAX_BYTES: u64 = 725_000;
+const MAX_BYTES: u64 = 735_000;
 
 /// Returns an error if the bundle exceeds its size budget.
 pub fn check_size() -> anyhow::Result<()> {

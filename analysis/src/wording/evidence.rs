@@ -8,7 +8,7 @@ use wire::views::ChangePoint;
 use super::Who;
 use super::listed::first_of;
 use crate::finding::{CoreUse, Doubt, Evidence, JointVariation, Risen, Segment, UsualClock};
-use crate::stacks::Place;
+use crate::stacks::{Place, location};
 
 impl Who<'_> {
     /// Returns a line of evidence. It is a clause, without a capital or a full stop.
@@ -145,6 +145,9 @@ impl Who<'_> {
                 percent(*other)
             ),
             Evidence::InCode { place, rank, other_rank } => self.in_code(place, *rank, *other_rank),
+            Evidence::Called { frame, rank } => {
+                format!("rank {rank} does so in {}", location(frame))
+            }
             Evidence::InTrace { name, nanos, other_rank, step } => {
                 let takes = match name.as_str() {
                     OUTSIDE => "what is outside of operators takes".into(),

@@ -5,6 +5,7 @@ use wire::views::{Cause, Persistence, Verdict, VerdictState};
 
 use super::Who;
 use crate::finding::{Evidence, Finding, Reason, Statement, Taker};
+use crate::stacks::location;
 
 pub(super) fn sentence(finding: &Finding, who: &Who<'_>) -> String {
     match finding.statement {
@@ -131,6 +132,7 @@ fn all_alike(finding: &Finding) -> String {
 fn place(finding: &Finding) -> String {
     let place = finding.evidence.iter().find_map(|evidence| match evidence {
         Evidence::InCode { place, .. } => Some(place.at()),
+        Evidence::Called { frame, .. } => Some(location(frame)),
         _ => None,
     });
     place.map_or_else(String::new, |at| format!(", in {at}"))

@@ -14,7 +14,6 @@ mod members;
 mod originals;
 
 use std::ffi::{c_int, c_void};
-use std::num::NonZeroU32;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
@@ -22,7 +21,7 @@ use crate::call_log::{self, Entry, Function, Handle, Kind, LocalRank};
 use crate::hooks::events::{self, Work};
 use crate::hooks::nccl::names::{DATATYPES, bytes_of_code};
 use crate::host;
-use crate::marks;
+use crate::marks::{self, Begin};
 use crate::message::Message;
 use crate::observer::{self, Communicator, Hook};
 use crate::sampling;
@@ -185,7 +184,7 @@ struct Numbered {
     communicator: u64,
     number: Number,
     /// See [`Entry::Enqueued`].
-    begins: Option<NonZeroU32>,
+    begins: Option<Begin>,
 }
 
 impl Numbered {

@@ -7,7 +7,6 @@
 //! batch run together and are treated as one.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::num::NonZeroU32;
 use std::ops::Bound;
 
 use wire::clock::MonoNanos;
@@ -15,6 +14,7 @@ use wire::clock::MonoNanos;
 use crate::call_log::{Entry, Function, Handle};
 use crate::infer::collective::{Collective, Ran};
 use crate::infer::messages::{self, FinishedMessage};
+use crate::marks::Begin;
 use crate::message::Message;
 
 /// The largest number of collectives in flight. Beyond it, the oldest is abandoned: a job that is this far ahead of its
@@ -40,7 +40,7 @@ struct Unfinished {
     seq: u64,
     bytes: u64,
     channels: u8,
-    begins: Option<NonZeroU32>,
+    begins: Option<Begin>,
     launch: MonoNanos,
     progress: Progress,
 }

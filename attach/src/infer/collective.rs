@@ -1,9 +1,9 @@
 //! A collective that has run.
 
-use std::num::NonZeroU32;
-
 use wire::clock::MonoNanos;
 use wire::event::{Function, Source};
+
+use crate::marks::Begin;
 
 /// A finished collective.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,8 +22,8 @@ pub struct Collective {
     pub ran: Ran,
     /// Whether this is a message that this rank sends, whose result it does not need.
     pub is_sent: bool,
-    /// The number of optimizer updates, if updates are reported and this is the communicator's first collective after one.
-    pub begins: Option<NonZeroU32>,
+    /// What is known of the update, if updates are reported and this is the communicator's first collective after one.
+    pub begins: Option<Begin>,
 }
 
 /// A collective and the time its kernel ran, on the host's clock.

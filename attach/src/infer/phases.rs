@@ -7,8 +7,8 @@ use wire::event::SpanKind;
 
 use crate::call_log::Phase;
 
-/// The largest number of phases that wait for their step.
-const MAX_PHASES: usize = 1_024;
+/// The largest number of phases that wait for their step: those of the seconds until steps are found, at five per step.
+const MAX_PHASES: usize = 8_192;
 
 /// When the host or the device was in a phase.
 #[derive(Clone, Copy, Debug)]
@@ -23,38 +23,50 @@ pub(crate) struct Timing {
 /// A phase of a step, with its begin and its end.
 pub(crate) type Stretch = (SpanKind, MonoNanos, MonoNanos);
 
-/// The phases that belong to no step yet, in the order in which they begin.
+/// The phases that belong to no step yet.
 #[derive(Debug, Default)]
-pub(crate) struct Phases(VecDeque<Timing>);
+pub(crate) struct Phases {
+    /// In the order in which they begin.
+    known: VecDeque<Timing>,
+    /// The end of the newest phase that was forgotten for lack of space.
+    forgotten_until: Option<MonoNanos>,
+}
 
 impl Phases {
     /// Adds a phase.
     pub(crate) fn ingest(&mut self, added: Timing) {
-        if self.0.len() == MAX_PHASES {
-            self.0.pop_front();
+        if self.known.len() == MAX_PHASES {
+            let forgotten = self.known.pop_front().map(|timing| timing.end);
+            self.forgotten_until = self.forgotten_until.max(forgotten);
         }
         // A phase may lie within another.
-        let at = self.0.iter().rposition(|timing| timing.begin <= added.begin).map_or(0, |before| before + 1);
-        self.0.insert(at, added);
+        let at =
+            self.known.iter().rposition(|timing| timing.begin <= added.begin).map_or(0, |before| before + 1);
+        self.known.insert(at, added);
+    }
+
+    /// Returns whether all phases from a time on are known.
+    pub(crate) fn are_known_from(&self, at: MonoNanos) -> bool {
+        self.forgotten_until.is_none_or(|until| at >= until)
     }
 
     /// Returns the phases that the host or the device computes in a step from `from` to `to`, in order of time; `None` if no
     /// backward pass is reported in the step.
     pub(crate) fn computed(&mut self, from: MonoNanos, to: MonoNanos) -> Option<Vec<Stretch>> {
         let of_step = |timing: &&Timing| timing.begin < to && timing.end > from;
-        if !self.0.iter().filter(of_step).any(|timing| timing.phase == Phase::Backward) {
+        if !self.known.iter().filter(of_step).any(|timing| timing.phase == Phase::Backward) {
             return None;
         }
-        let later = self.0.iter().position(|timing| timing.begin >= to).unwrap_or(self.0.len());
+        let later = self.known.iter().position(|timing| timing.begin >= to).unwrap_or(self.known.len());
         // A phase that continues in the next step belongs to both.
         let unfinished: Vec<Timing> =
-            self.0.range(..later).filter(|timing| timing.end > to).copied().collect();
-        let found = self.0.drain(..later).filter(|timing| timing.end > from);
+            self.known.range(..later).filter(|timing| timing.end > to).copied().collect();
+        let found = self.known.drain(..later).filter(|timing| timing.end > from);
         let found = found
             .map(|timing| Timing { begin: timing.begin.max(from), end: timing.end.min(to), ..timing })
             .collect();
         for phase in unfinished.into_iter().rev() {
-            self.0.push_front(phase);
+            self.known.push_front(phase);
         }
         let found = clipped_to_idle_device(from, found).into_iter();
         Some(found.map(|timing| (timing.phase.span(), timing.begin, timing.end)).collect())
@@ -69,9 +81,10 @@ impl Phases {
         first_launch: MonoNanos,
         computed_until: MonoNanos,
     ) -> Vec<Stretch> {
-        let later = self.0.iter().position(|timing| timing.begin >= first_launch).unwrap_or(self.0.len());
+        let later =
+            self.known.iter().position(|timing| timing.begin >= first_launch).unwrap_or(self.known.len());
         let limit = first_launch.min(computed_until);
-        let of_step = self.0.drain(..later).filter(|timing| timing.phase.holds_device_up());
+        let of_step = self.known.drain(..later).filter(|timing| timing.phase.holds_device_up());
         let of_step =
             of_step.map(|timing| (timing.phase.span(), timing.begin.max(from), timing.end.min(limit)));
         of_step.filter(|(_, begin, end)| begin < end).collect()

@@ -14,6 +14,7 @@ use wire::ids::{Bucket, Comm, Step};
 use crate::call_log::Phase;
 use crate::infer::blocking::{Blocked, Blocking, IDLE_NANOS, StepCollective};
 use crate::infer::collective::{Collective, Timed};
+use crate::infer::early::Early;
 use crate::infer::phases::{Phases, Timing};
 use crate::infer::steps::{Placing, StepFinder, StepPosition};
 use crate::sampling::Steps;
@@ -46,6 +47,8 @@ pub struct Placer {
     /// The end of the previous step; `None` before the first.
     before: Option<Before>,
     waiting: VecDeque<Timed>,
+    /// The collectives from before an anchor was chosen.
+    early: Early,
     phases: Phases,
     /// Steps whose collectives have ended, and whose phases may not have been read yet.
     ended: Vec<Ended>,
@@ -137,9 +140,35 @@ impl Placer {
         if self.finders.len() >= MAX_COMMUNICATORS && !self.finders.contains_key(&communicator) {
             return;
         }
-        let place = self.finders.entry(communicator).or_default().place(timed);
+        let finder = self.finders.entry(communicator).or_default();
+        if self.names.get(&communicator) == Some(&Comm(0)) {
+            finder.is_of_all_ranks();
+        }
+        let place = finder.place(timed);
+        self.early.set_places(communicator, &finder.take_past());
+        let anchor_before = self.anchor;
         self.choose_anchor(timed.collective.launch);
-        if self.anchor != Some(communicator) {
+        if self.anchor.is_some() && self.anchor == anchor_before {
+            return self.place(timed, place, &mut record);
+        }
+        self.early.push(*timed, place);
+        if self.anchor.is_some() {
+            self.place_early(&mut record);
+        }
+    }
+
+    /// Places the collectives from before the anchor was chosen. A step whose phases were forgotten is left out: its compute
+    /// would be inferred, and that of the steps after it is not.
+    fn place_early(&mut self, record: &mut impl FnMut(Event)) {
+        for (timed, place) in self.early.take() {
+            if self.phases.are_known_from(timed.collective.launch) {
+                self.place(&timed, place, record);
+            }
+        }
+    }
+
+    fn place(&mut self, timed: &Timed, place: Placing, record: &mut impl FnMut(Event)) {
+        if self.anchor != Some(timed.collective.communicator) {
             if self.waiting.len() == MAX_WAITING {
                 self.waiting.pop_front();
             }
@@ -147,7 +176,7 @@ impl Placer {
             return;
         }
         match place {
-            Placing::In(place) => self.anchored(timed, place, &mut record),
+            Placing::In(place) => self.anchored(timed, place, record),
             Placing::Nowhere | Placing::Unexpected => (self.current, self.before) = (None, None),
         }
     }

@@ -11,13 +11,15 @@
 //!
 //! If optimizer updates are reported, the first collective after an update starts a step. This also works for buckets
 //! that all look alike, and for steps that have other collectives now and then, such as those of logging, a checkpoint or
-//! an evaluation.
+//! an evaluation. The collectives from before the steps were found are then placed as well ([`StepFinder::take_past`]).
 //!
 //! Step numbers must not depend on when a rank finds its steps. They are computed from the count of collectives, or are
 //! the count of updates, which are the same on all ranks.
 
+mod begin;
+mod period;
+
 use std::collections::VecDeque;
-use std::num::NonZeroU32;
 
 use wire::clock::MonoNanos;
 use wire::event::Source;
@@ -25,7 +27,10 @@ use wire::ids::{Bucket, Step};
 
 use crate::call_log::Function;
 use crate::infer::collective::{Collective, Timed};
+use crate::marks::Begin;
 use crate::sampling::Steps;
+use begin::{first_after_input, first_after_pause, first_after_update, first_by_order};
+use period::{Period, Updates};
 
 /// The number of collectives remembered while no period is known. A step may have a third of them.
 const HISTORY: usize = 8_192;
@@ -45,9 +50,6 @@ const UPDATES_PATIENCE_NANOS: i64 = 4_000_000_000;
 const USUAL: f64 = 0.6;
 /// The number of steps in a row of another shape after which that shape is the usual one.
 const NEW_SHAPE: u32 = 8;
-
-/// The factor by which the longest pause must exceed the second longest to begin a step.
-const CLEAR_PAUSE: f64 = 2.0;
 
 /// The features that identify a collective across steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,7 +77,7 @@ impl Token {
 struct Seen {
     token: Token,
     /// See [`Collective::begins`].
-    begins: Option<NonZeroU32>,
+    begins: Option<Begin>,
     seq: u64,
     launch: MonoNanos,
     /// The time since the communicator's collectives before it had ended until it ended, in nanoseconds; `None` if its end is not
@@ -105,6 +107,10 @@ pub struct StepFinder {
     seen: usize,
     /// When the last of the collectives so far ended.
     ran_until: MonoNanos,
+    /// Whether all ranks are in the communicator.
+    is_world: bool,
+    /// See [`Self::take_past`].
+    past: Vec<Placing>,
 }
 
 impl Default for StepFinder {
@@ -116,29 +122,10 @@ impl Default for StepFinder {
             patience_nanos: FIRST_PATIENCE_NANOS,
             seen: 0,
             ran_until: MonoNanos(0),
+            is_world: false,
+            past: Vec::new(),
         }
     }
-}
-
-/// A repeating sequence of collectives.
-#[derive(Debug)]
-struct Period {
-    /// The collectives of a step, in order.
-    tokens: Vec<Token>,
-    /// The index of the next expected collective.
-    next: usize,
-    /// The current step.
-    step: Step,
-    /// The number of tokens with the function of the first one.
-    per_step: u64,
-    /// The sequence number of the first token in step 0.
-    phase: u64,
-    /// The mean duration of a step at the time the period was found, in nanoseconds.
-    step_nanos: i64,
-    /// Whether an update, input or a pause shows where steps begin, and not only the order of collectives.
-    has_clear_begin: bool,
-    /// How steps begin with updates, if they do.
-    updates: Option<Updates>,
 }
 
 /// Where a collective belongs.
@@ -152,96 +139,6 @@ pub enum Placing {
     Unexpected,
 }
 
-/// The steps of a job that reports its updates.
-#[derive(Debug, Default)]
-struct Updates {
-    /// Whether a step has begun since the period was found.
-    has_begun: bool,
-    /// The collectives of the current step so far.
-    newest: Vec<Token>,
-    /// The newest shape other than the usual one, and how many steps in a row had it.
-    other: (Vec<Token>, u32),
-}
-
-impl Period {
-    /// Returns the period of steps that begin with updates. Their usual collectives are `tokens`, of which there is one.
-    fn by_updates(tokens: Vec<Token>, step_nanos: i64) -> Self {
-        let per_step = tokens.iter().filter(|token| token.function == tokens[0].function).count() as u64;
-        let updates = Some(Updates::default());
-        Self {
-            tokens,
-            next: 0,
-            step: Step(0),
-            per_step,
-            phase: 0,
-            step_nanos,
-            has_clear_begin: true,
-            updates,
-        }
-    }
-
-    /// Returns the place of a collective.
-    fn place(&mut self, seen: &Seen) -> Placing {
-        match self.updates.take() {
-            Some(mut updates) => {
-                let place = self.place_by_update(seen, &mut updates);
-                self.updates = Some(updates);
-                place
-            }
-            None => self.place_by_order(seen).map_or(Placing::Unexpected, Placing::In),
-        }
-    }
-
-    /// A step begins with the first collective after an update. It ends with its usual last collective. A step with other
-    /// collectives ends when the next one begins.
-    fn place_by_update(&mut self, seen: &Seen, updates: &mut Updates) -> Placing {
-        if let Some(number) = seen.begins {
-            if updates.has_begun {
-                self.learn(updates);
-            }
-            self.step = Step(number.get().into());
-            updates.has_begun = true;
-            updates.newest.clear();
-        }
-        if !updates.has_begun || updates.newest.len() == HISTORY {
-            return Placing::Nowhere;
-        }
-        let at = updates.newest.len();
-        updates.newest.push(seen.token);
-        let is_last = updates.newest == self.tokens;
-        Placing::In(StepPosition { step: self.step, bucket: Bucket(at as u32), is_last })
-    }
-
-    /// Makes the shape of the newest steps the usual one, if they all have it.
-    fn learn(&mut self, updates: &mut Updates) {
-        let (other, times) = &mut updates.other;
-        if updates.newest == self.tokens {
-            *times = 0;
-        } else if updates.newest == *other {
-            *times += 1;
-        } else {
-            (*other, *times) = (updates.newest.clone(), 1);
-        }
-        if *times >= NEW_SHAPE {
-            self.tokens = std::mem::take(other);
-            *times = 0;
-        }
-    }
-
-    /// Returns the place of a collective in a repeating sequence, or `None` if it is not the expected one.
-    fn place_by_order(&mut self, seen: &Seen) -> Option<StepPosition> {
-        if self.tokens[self.next] != seen.token {
-            return None;
-        }
-        if self.next == 0 {
-            self.step = Step(seen.seq.saturating_sub(self.phase) / self.per_step);
-        }
-        let at = self.next;
-        self.next = (at + 1) % self.tokens.len();
-        Some(StepPosition { step: self.step, bucket: Bucket(at as u32), is_last: self.next == 0 })
-    }
-}
-
 impl StepFinder {
     /// Adds the time at which the host had read a batch of input.
     pub fn ingest_input(&mut self, end: MonoNanos) {
@@ -252,6 +149,17 @@ impl StepFinder {
             self.inputs.pop_front();
         }
         self.inputs.push_back(end);
+    }
+
+    /// Says that all ranks are in the communicator. Two steps that are alike are then enough, because there is no other
+    /// communicator whose steps ranks could choose instead.
+    pub fn is_of_all_ranks(&mut self) {
+        self.is_world = true;
+    }
+
+    /// Returns the places of the collectives before the newest one, if that one has shown the steps; else nothing.
+    pub fn take_past(&mut self) -> Vec<Placing> {
+        std::mem::take(&mut self.past)
     }
 
     /// Adds the next collective and returns its place once steps are known. An unexpected collective discards the
@@ -275,14 +183,21 @@ impl StepFinder {
         }
         self.history.push_back(seen);
         // A search costs a pass over the history, so a long history is searched rarely.
-        if self.history.len().is_multiple_of(1 + self.history.len() / 64) {
-            self.period = self.find();
-            if self.period.is_some() {
-                self.history.clear();
-                self.inputs.clear();
-            }
+        let is_turn = self.history.len().is_multiple_of(1 + self.history.len() / 64);
+        let found = self.find_alike().or_else(|| if is_turn { self.find() } else { None });
+        found.map_or(Placing::Nowhere, |period| self.begin(period))
+    }
+
+    /// Begins with a period, and returns the place of the newest collective. If steps begin with updates, the collectives
+    /// before it have places as well: the updates show them, whenever the steps are found.
+    fn begin(&mut self, mut period: Period) -> Placing {
+        if period.updates.is_some() {
+            self.past = self.history.iter().map(|seen| period.place(seen)).collect();
         }
-        Placing::Nowhere
+        self.period = Some(period);
+        self.history.clear();
+        self.inputs.clear();
+        self.past.pop().unwrap_or(Placing::Nowhere)
     }
 
     /// Returns whether there were enough collectives for a sequence to repeat.
@@ -330,6 +245,23 @@ impl StepFinder {
     #[must_use]
     pub fn step_nanos(&self) -> Option<i64> {
         self.period.as_ref().map(|period| period.step_nanos)
+    }
+
+    /// Returns the steps between updates once two in a row have the same collectives, if all ranks are in the communicator and
+    /// one optimizer makes all updates. Then nothing else can be a step, so there is no need to see it repeat for a while.
+    fn find_alike(&self) -> Option<Period> {
+        let newest = self.history.back()?.begins?;
+        if !self.is_world || !newest.is_by_one() {
+            return None;
+        }
+        let begins = self.history.iter().enumerate().rev().filter(|(_, seen)| seen.begins.is_some());
+        let begins: Vec<usize> = begins.map(|(at, _)| at).take(3).collect();
+        let &[last, middle, first] = begins.as_slice() else { return None };
+        let shape = |from: usize, to: usize| self.history.range(from..to).map(|seen| seen.token);
+        let nanos = (self.history[last].launch - self.history[first].launch) / 2;
+        shape(first, middle)
+            .eq(shape(middle, last))
+            .then(|| Period::by_updates(shape(middle, last).collect(), nanos))
     }
 
     /// Finds the smallest period of the newest collectives, over an ever longer part of the history.
@@ -435,71 +367,6 @@ fn from_repeats(repeats: &[Seen], length: usize, inputs: &VecDeque<MonoNanos>) -
         updates: after_update.map(|_| Updates::default()),
         tokens,
     }
-}
-
-/// Returns the position of the token after the only update of a step; `None` if there is no update or more than one.
-fn first_after_update(period: &[Seen]) -> Option<usize> {
-    let mut updates = period.iter().enumerate().filter(|(_, seen)| seen.begins.is_some());
-    let (first, _) = updates.next()?;
-    updates.next().is_none().then_some(first)
-}
-
-/// Returns the position of the token before which the host reads input in most repeats; `None` if it reads none, or at several
-/// positions.
-fn first_after_input(repeats: &[Seen], length: usize, inputs: &VecDeque<MonoNanos>) -> Option<usize> {
-    let reads = |&at: &usize| {
-        let read = inputs.partition_point(|&end| end <= repeats[at].launch);
-        read.checked_sub(1).is_some_and(|newest| inputs[newest] > repeats[at - 1].launch)
-    };
-    // Nothing is known of the time before the first collective.
-    let times = |position: usize| {
-        (position..repeats.len()).step_by(length).filter(|&at| at > 0).filter(reads).count()
-    };
-    let mut positions = (0..length).filter(|&position| 2 * length * times(position) > repeats.len());
-    let position = positions.next()?;
-    positions.next().is_none().then_some(position)
-}
-
-/// Returns the position of the token after the longest pause, if all tokens reduce and that pause is clearly the longest.
-///
-/// A pause is what passes from the end of a collective to the end of the next one, less the time that the bytes of that one
-/// take, at the highest rate of the sequence. Ranks measure it alike, but for some ten or hundred microseconds: they leave a
-/// reduction together, whichever of them came last. The median over repeats counts, because ranks may have watched different ones.
-fn first_after_pause(repeats: &[Seen], length: usize) -> Option<usize> {
-    if !repeats[..length].iter().all(|seen| seen.token.reduces()) {
-        return None;
-    }
-    let of_position = |position: usize| -> Option<f64> {
-        let took = repeats[position..].iter().step_by(length).map(|seen| seen.took);
-        let mut took = took.collect::<Option<Vec<i64>>>()?;
-        took.sort_unstable();
-        Some(took[took.len() / 2] as f64)
-    };
-    let took = (0..length).map(of_position).collect::<Option<Vec<f64>>>()?;
-    let bytes = |at: usize| repeats[at].token.bytes as f64;
-    let per_byte = (0..length).filter(|&at| bytes(at) > 0.0).map(|at| took[at] / bytes(at));
-    let per_byte = per_byte.min_by(f64::total_cmp).unwrap_or(0.0);
-    let mut pauses: Vec<(f64, usize)> =
-        took.iter().enumerate().map(|(at, took)| (took - per_byte * bytes(at), at)).collect();
-    pauses.sort_by(|a, b| b.0.total_cmp(&a.0));
-    match pauses.as_slice() {
-        [_] => Some(0),
-        [longest, second, ..] if longest.0 > CLEAR_PAUSE * second.0 => Some(longest.1),
-        _ => None,
-    }
-}
-
-/// Returns the position at which a step begins by the order of its collectives alone. That is the same on all ranks.
-///
-/// Of all rotations, the one is chosen in which collectives that reduce nothing come first for the longest, since those of
-/// the forward pass gather or exchange and those of gradients reduce. Function and bytes decide between equal ones: layers and
-/// the first bucket are small.
-fn first_by_order(period: &[Seen]) -> usize {
-    let rotation = |first: usize| period[first..].iter().chain(&period[..first]).map(|seen| seen.token);
-    let reduces = |first: usize| rotation(first).map(Token::reduces);
-    let order =
-        |&a: &usize, &b: &usize| reduces(a).cmp(reduces(b)).then_with(|| rotation(a).cmp(rotation(b)));
-    (0..period.len()).min_by(order).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use crate::infer::gpu_clock::GpuClock;
 use crate::infer::place::Placer;
 use crate::labels;
 use crate::layouts;
+use crate::lines;
 use crate::memory;
 use crate::python_stacks;
 use crate::resumed;
@@ -60,6 +61,7 @@ struct Recorded {
     _watch: Option<Watch>,
     _bursts: OnDemand,
     _stacks: Background,
+    _long_steps: Option<Background>,
     _traces: Option<traces::OnDemand>,
     reported_lost: u64,
     /// How much was learned of the software when its versions were last sent.
@@ -68,6 +70,8 @@ struct Recorded {
     workload: u64,
     /// How often the job had stated a label when its labels were last sent.
     labels: u64,
+    /// The number of lines of code that were sent.
+    lines: usize,
     /// True once the step that the job resumes was sent.
     sent_resumed: bool,
 }
@@ -90,12 +94,14 @@ impl Observed {
             _watch: device.map(|device| watch(device, agent.notes())),
             _bursts: bursts(agent.notes(), burst_of),
             _stacks: python_stacks::on_demand(agent.notes()),
+            _long_steps: python_stacks::on_long_steps(agent.notes()),
             _traces: agent.uploads().map(|uploads| traces::on_demand(agent.notes(), uploads)),
             agent,
             reported_lost: 0,
             software: learned,
             workload: 0,
             labels: 0,
+            lines: 0,
             sent_resumed: false,
         });
         let is_world = |communicator: &&Communicator| communicator.size == world_size;
@@ -192,6 +198,7 @@ impl Observed {
         recorded.send_software();
         recorded.send_workload();
         recorded.send_labels();
+        recorded.send_lines();
     }
 
     /// Sends a layout that the process has reported, if there is one and the rank is known.
@@ -203,8 +210,10 @@ impl Observed {
 
     /// Sends the remaining records and ends the agent.
     pub(super) fn finish(self, outcome: impl Fn(Rank) -> Result<(), String>) {
-        if let Some(Recorded { agent, rank, _watch, _bursts, _stacks, _traces, .. }) = self.recorded {
-            drop((_watch, _bursts, _stacks, _traces));
+        if let Some(Recorded { agent, rank, _watch, _bursts, _stacks, _long_steps, _traces, .. }) =
+            self.recorded
+        {
+            drop((_watch, _bursts, _stacks, _long_steps, _traces));
             agent.finish(outcome(rank));
         }
     }
@@ -233,6 +242,14 @@ impl Recorded {
         if let Some((number, workload)) = workload::after(self.workload) {
             self.workload = number;
             self.agent.notes().workload(workload);
+        }
+    }
+
+    /// Sends the lines of code that became known since.
+    fn send_lines(&mut self) {
+        for line in lines::after(self.lines) {
+            self.lines += 1;
+            self.agent.notes().line(line);
         }
     }
 

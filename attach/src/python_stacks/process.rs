@@ -1,10 +1,8 @@
 //! Samples the Python threads of one process.
 
-use std::time::Instant;
-
-use background::Stop;
 use py_spy::config::LockingStrategy;
 use py_spy::{Config, PythonSpy, StackTrace};
+use stacks::Window;
 use stacks::pace::Pace;
 use stacks::profile::{Sampled, Thread, shortened};
 use wire::stacks::{Frame, MAX_DEPTH, MAX_STACKS};
@@ -19,27 +17,46 @@ const FORKED: (&str, &str) = ("multiprocessing/process.py", "_bootstrap");
 /// What begins the name of the folder into which a launcher unpacks Paceline's own package (`server/src/launch/python.rs`).
 const UNPACKED: &str = "/paceline-python-";
 
-/// Samples a process until a time. `main` is the system's number of its main thread.
-///
-/// # Errors
-/// Returns the reason why the process cannot be sampled.
-pub(super) fn sample((pid, main): (u32, u32), until: Instant, stop: &Stop) -> Result<Sampled, String> {
-    let settings = Config { blocking: LockingStrategy::NonBlocking, ..Config::default() };
-    let pid = py_spy::Pid::try_from(pid).map_err(|error| error.to_string())?;
-    let mut spy = PythonSpy::retry_new(pid, &settings, ATTEMPTS).map_err(|error| format!("{error:#}"))?;
-    let (mut sampled, mut pace) = (Sampled::default(), Pace::begin());
-    while Instant::now() < until && !stop.is_asked() {
-        match spy.get_stack_traces() {
-            Ok(traces) => {
-                sampled.samples += 1;
-                traces.iter().for_each(|trace| add(&mut sampled, trace, main));
-            }
-            Err(_) if spy.process.exe().is_err() => break,
-            Err(_) => sampled.torn += 1,
-        }
-        pace.wait(stop);
+/// Reads the stacks of one process. It stays on the thread that made it.
+pub(super) struct Reader {
+    spy: PythonSpy,
+    /// The system's number of the main thread.
+    main: u32,
+}
+
+impl Reader {
+    /// Finds out where a process has its stacks. `main` is the system's number of its main thread.
+    ///
+    /// # Errors
+    /// Returns the reason why the process cannot be sampled.
+    pub(super) fn attach(pid: u32, main: u32) -> Result<Self, String> {
+        let settings = Config { blocking: LockingStrategy::NonBlocking, ..Config::default() };
+        let pid = py_spy::Pid::try_from(pid).map_err(|error| error.to_string())?;
+        let spy = PythonSpy::retry_new(pid, &settings, ATTEMPTS).map_err(|error| format!("{error:#}"))?;
+        Ok(Self { spy, main })
     }
-    Ok(sampled)
+
+    /// Sets which thread is the main one.
+    pub(super) fn set_main(&mut self, main: u32) {
+        self.main = main;
+    }
+
+    /// Samples the process until a window is over.
+    pub(super) fn sample(&mut self, window: &Window) -> Sampled {
+        let (mut sampled, mut pace) = (Sampled::default(), Pace::begin());
+        while !window.is_over() {
+            match self.spy.get_stack_traces() {
+                Ok(traces) => {
+                    sampled.samples += 1;
+                    traces.iter().for_each(|trace| add(&mut sampled, trace, self.main));
+                }
+                Err(_) if self.spy.process.exe().is_err() => break,
+                Err(_) => sampled.torn += 1,
+            }
+            pace.wait(window);
+        }
+        sampled
+    }
 }
 
 fn add(sampled: &mut Sampled, trace: &StackTrace, main: u32) {

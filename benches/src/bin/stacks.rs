@@ -9,6 +9,7 @@ use anyhow::{Context as _, anyhow};
 use background::Stop;
 use clap::Parser;
 use serde_json::json;
+use stacks::Window;
 use testkit::results::Results;
 
 /// Measures for how long a sample of native stacks interrupts a thread
@@ -51,7 +52,7 @@ fn gaps(length: Duration, depth: u32, is_sampled: bool) -> anyhow::Result<[u64; 
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| deep(depth, &end));
         if is_sampled {
-            stacks::native::sample(std::process::id(), length, &Stop::default())
+            stacks::native::sample(std::process::id(), &Window::of(length, &Stop::default()))
                 .map_err(|reason| anyhow!(reason))?;
         } else {
             std::thread::sleep(length);

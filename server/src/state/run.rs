@@ -22,6 +22,7 @@ use super::devices::{DeviceErrors, RankDevices};
 use super::incoming::Incoming;
 use super::layouts::RankLayouts;
 use super::lives::{Claims, Lives};
+use super::own_code::OwnCode;
 use super::ranks::Ranks;
 use super::stacks::{RankStacks, Wanted};
 use super::steps::{Done, Steps, Work};
@@ -75,6 +76,7 @@ struct RankState {
     devices: RankDevices,
     device_errors: DeviceErrors,
     stacks: RankStacks,
+    own_code: OwnCode,
     layouts: RankLayouts,
     /// What the rank ran, by name, if the run is imported.
     summary: Option<Arc<TraceSummary>>,
@@ -100,6 +102,7 @@ impl RankState {
             + self.devices.bytes()
             + self.device_errors.bytes()
             + self.stacks.bytes()
+            + self.own_code.bytes()
             + self.layouts.bytes()
             + self.workload.as_ref().map_or(0, Workload::bytes)
             + self.summary.as_ref().map_or(0, |summary| summary.bytes())

@@ -3,31 +3,52 @@
 use super::primitive::{Reader, Writer};
 use super::{DecodeError, read_list};
 use crate::clock::MonoNanos;
+use crate::event::SpanKind;
 use crate::stacks::{
-    Frame, MAX_DEPTH, MAX_FRAMES, MAX_STACKS, MAX_THREADS, Profile, Stack, Stacks, StacksOutcome, ThreadRole,
-    ThreadStacks,
+    Frame, LongStep, MAX_DEPTH, MAX_FRAMES, MAX_STACKS, MAX_THREADS, Profile, SpanLine, Stack, Stacks,
+    StacksOutcome, ThreadRole, ThreadStacks,
 };
 
 pub(super) fn write(out: &mut Writer, stacks: &Stacks) {
     out.varint(stacks.request);
     out.i64(stacks.from.0);
     out.i64(stacks.until.0);
-    let profile = match &stacks.outcome {
+    match &stacks.outcome {
         StacksOutcome::Refused { reason } => {
             out.u8(0);
-            return out.text(reason);
+            out.text(reason);
         }
-        StacksOutcome::Sampled(profile) => profile,
-    };
-    out.u8(1);
+        StacksOutcome::Sampled(profile) => {
+            out.u8(1);
+            write_profile(out, profile);
+        }
+    }
+}
+
+pub(super) fn write_long_step(out: &mut Writer, long: &LongStep) {
+    out.i64(long.begun.0);
+    out.varint(long.usual_nanos);
+    out.i64(long.from.0);
+    out.i64(long.until.0);
+    write_profile(out, &long.profile);
+}
+
+pub(super) fn write_line(out: &mut Writer, line: &SpanLine) {
+    out.u8(line.kind as u8);
+    write_frame(out, &line.frame);
+}
+
+fn write_frame(out: &mut Writer, Frame { function, file, line }: &Frame) {
+    out.text(function);
+    out.text(file);
+    out.varint(u64::from(*line));
+}
+
+fn write_profile(out: &mut Writer, profile: &Profile) {
     out.varint(profile.torn);
     let frames = profile.frames.iter().take(MAX_FRAMES);
     out.varint(frames.len() as u64);
-    for Frame { function, file, line } in frames {
-        out.text(function);
-        out.text(file);
-        out.varint(u64::from(*line));
-    }
+    frames.for_each(|frame| write_frame(out, frame));
     let threads = profile.threads.iter().take(MAX_THREADS);
     out.varint(threads.len() as u64);
     for thread in threads {
@@ -57,12 +78,25 @@ pub(super) fn read(input: &mut Reader<'_>) -> Result<Stacks, DecodeError> {
     Ok(Stacks { request, from, until, outcome })
 }
 
+pub(super) fn read_long_step(input: &mut Reader<'_>) -> Result<LongStep, DecodeError> {
+    let begun = MonoNanos(input.i64("long step")?);
+    let usual_nanos = input.varint("usual length of steps")?;
+    let (from, until) = (MonoNanos(input.i64("long step")?), MonoNanos(input.i64("long step")?));
+    Ok(LongStep { begun, usual_nanos, from, until, profile: read_profile(input)? })
+}
+
+pub(super) fn read_line(input: &mut Reader<'_>) -> Result<SpanLine, DecodeError> {
+    Ok(SpanLine { kind: input.tag("kind of a line", &SpanKind::ALL)?, frame: read_frame(input)? })
+}
+
+fn read_frame(input: &mut Reader<'_>) -> Result<Frame, DecodeError> {
+    let (function, file) = (input.text("function")?, input.text("file")?);
+    Ok(Frame { function, file, line: narrow(input, "line")? })
+}
+
 fn read_profile(input: &mut Reader<'_>) -> Result<Profile, DecodeError> {
     let torn = input.varint("torn samples")?;
-    let frames = read_list(input, "frames", MAX_FRAMES as u64, |input| {
-        let (function, file) = (input.text("function")?, input.text("file")?);
-        Ok(Frame { function, file, line: narrow(input, "line")? })
-    })?;
+    let frames = read_list(input, "frames", MAX_FRAMES as u64, read_frame)?;
     let known = frames.len() as u64;
     let threads = read_list(input, "threads", MAX_THREADS as u64, |input| {
         Ok(ThreadStacks {

@@ -11,7 +11,9 @@ use crate::event::{BucketRecord, Event, Source, Span, SpanKind, Started, StepRec
 use crate::host::{HostFigure, HostSample};
 use crate::ids::{Bucket, Comm, Seq, Step};
 use crate::layout::{Layout, LayoutBucket};
-use crate::stacks::{Frame, Profile, Stack, Stacks, StacksOutcome, ThreadRole, ThreadStacks};
+use crate::stacks::{
+    Frame, LongStep, Profile, SpanLine, Stack, Stacks, StacksOutcome, ThreadRole, ThreadStacks,
+};
 use crate::traces::{TraceRowKind, TraceSum, TraceSummary};
 use crate::workload::{Precision, Workload};
 
@@ -314,6 +316,26 @@ fn version_18_is_pinned() {
     let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, include_str!("golden_v18.hex").trim());
     assert_eq!(batch.wire_version(), 18);
+    assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
+}
+
+/// Version 19 adds the stacks of long steps, and lines of code.
+#[test]
+fn version_19_is_pinned() {
+    let StacksOutcome::Sampled(profile) = stacks().outcome else { unreachable!("they are sampled") };
+    let frame = Frame { function: "save".into(), file: "train.py".into(), line: 21 };
+    let long = LongStep {
+        begun: MonoNanos(1_000),
+        usual_nanos: 30_000_000,
+        from: MonoNanos(90_000_000),
+        until: MonoNanos(900_000_000),
+        profile,
+    };
+    let line = SpanLine { kind: SpanKind::Checkpoint, frame };
+    let batch = Batch { notes: vec![Note::LongStep(long), Note::Line(line)], ..head() };
+    let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, include_str!("golden_v19.hex").trim());
+    assert_eq!(batch.wire_version(), 19);
     assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
 }
 

@@ -246,8 +246,8 @@ pub struct CodeLine {
     pub at: String,
     /// The threads that are in it.
     pub threads: ThreadRole,
-    /// The share of the rank's samples in it, 0 to 1.
-    pub share: f64,
+    /// The share of the rank's samples in it, 0 to 1; null if the rank reported the line itself.
+    pub share: Option<f64>,
     /// The rank that it is compared with; null if all ranks lose the time alike.
     pub other_rank: Option<u32>,
     /// The share of that rank's samples in it, 0 to 1.

@@ -3,6 +3,7 @@
 use super::*;
 use crate::call_log::Function;
 use crate::infer::collective::Ran;
+use crate::marks::Begin;
 
 const DATA: u64 = 0x1_0000_0001;
 const TENSOR: u64 = 77;
@@ -298,4 +299,68 @@ fn a_sequence_number_never_names_two_collectives() {
         }
     }
     assert!(!seen.is_empty());
+}
+
+/// Runs steps of a job in which one optimizer updates, with one bucket from 60 to 90 ms and an update from 92 ms on. Returns the
+/// number, the begin and the length of each step that was recorded, in milliseconds.
+fn recorded_steps(steps: u32) -> Vec<(u64, i64, i64)> {
+    let (mut placer, mut events) = (Placer::default(), Vec::new());
+    placer.name_world(DATA);
+    for step in 0..steps {
+        let at = i64::from(step) * 100_000;
+        let micros = |micros: i64| MonoNanos((at + micros) * 1_000);
+        placer.ingest_phase(Phase::Forward, None, micros(0), micros(30_000));
+        placer.ingest_phase(Phase::Backward, None, micros(30_000), micros(60_000));
+        let mut bucket = timed(DATA, step.into(), 100, [at + 60_000, at + 60_000, at + 90_000]);
+        bucket.collective.begins = Begin::new(step, true);
+        placer.ingest(&bucket, |event| events.push(event));
+        placer.ingest_phase(Phase::Optimizer, None, micros(92_000), micros(98_000));
+        placer.settle(|event| events.push(event));
+    }
+    let forwards =
+        events.iter().filter(|event| matches!(event, Event::Span(span) if span.kind == SpanKind::Forward));
+    let millis = |nanos: i64| nanos / 1_000_000;
+    let steps = events.iter().filter_map(|event| match event {
+        Event::Step(step) => Some((step.step.0, millis(step.begin.0), millis(step.end - step.begin))),
+        _ => None,
+    });
+    let steps: Vec<(u64, i64, i64)> = steps.collect();
+    assert_eq!(forwards.count(), steps.len(), "each step has its phases");
+    steps
+}
+
+#[test]
+fn what_was_read_before_the_steps_were_known_is_recorded_with_its_phases() {
+    let expected =
+        |steps: i64| (2..steps).map(|step| (step as u64, 100 * step - 10, 100)).collect::<Vec<_>>();
+    assert_eq!(recorded_steps(3), []);
+    assert_eq!(recorded_steps(4), expected(4), "two steps are alike, and the next begins");
+    assert_eq!(recorded_steps(40), expected(40));
+}
+
+#[test]
+fn early_steps_whose_phases_were_forgotten_are_left_out() {
+    let (mut placer, mut steps) = (Placer::default(), Vec::new());
+    placer.name_world(DATA);
+    // Two optimizers update, so that steps are known after a second. Each step collects garbage often.
+    for step in 0..1_200_u32 {
+        let at = i64::from(step) * 1_000;
+        for part in 0..9 {
+            let micros = |micros: i64| MonoNanos((at + 100 * part + micros) * 1_000);
+            let phase = if part == 5 { Phase::Backward } else { Phase::GarbageCollection };
+            placer.ingest_phase(phase, None, micros(0), micros(50));
+        }
+        let mut bucket = timed(DATA, step.into(), 100, [at + 600, at + 600, at + 900]);
+        bucket.collective.begins = Begin::new(step, false);
+        placer.ingest(&bucket, |_| {});
+        placer.settle(|event| {
+            if let Event::Span(span) = event {
+                steps.push((span.step.0, span.kind));
+            }
+        });
+    }
+    let first = steps.first().expect("steps are found").0;
+    assert!((80..400).contains(&first), "{first}");
+    let backwards = steps.iter().filter(|(_, kind)| *kind == SpanKind::Backward).count() as u64;
+    assert_eq!(backwards, 1_200 - first, "no compute is inferred");
 }

@@ -1,5 +1,7 @@
 //! Steps of jobs of different shapes.
 
+mod alike;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -14,12 +16,13 @@ const DDP: [(Function, u64, i64); 3] =
 struct Job {
     seqs: [u64; 16],
     time: i64,
-    begins: Option<NonZeroU32>,
+    begins: Option<Begin>,
+    has_one_optimizer: bool,
 }
 
 impl Job {
     fn new() -> Self {
-        Self { seqs: [0; 16], time: 0, begins: None }
+        Self { seqs: [0; 16], time: 0, begins: None, has_one_optimizer: false }
     }
 
     /// Returns the next collective, which takes no time.
@@ -61,7 +64,7 @@ fn placed(placing: Placing) -> Option<StepPosition> {
 fn identical_buckets_are_distinguished_by_updates() {
     let (mut job, mut finder, mut places) = (Job::new(), StepFinder::default(), Vec::new());
     for collective in 0..400 {
-        job.begins = NonZeroU32::new(7 + collective as u32 / 4).filter(|_| collective % 4 == 0);
+        job.begins = Begin::new(7 + collective as u32 / 4, false).filter(|_| collective % 4 == 0);
         places.extend(
             placed(finder.place(&job.next((Function::AllReduce, 100, 10)))).map(|place| (collective, place)),
         );
@@ -95,7 +98,7 @@ fn a_step_begins_after_its_input() {
 fn step(job: &mut Job, finder: &mut StepFinder, number: u64, shape: &Shape) -> Vec<Placing> {
     let first = shape.iter().enumerate();
     let placings = first.map(|(at, one)| {
-        job.begins = NonZeroU32::new(number as u32).filter(|_| at == 0);
+        job.begins = Begin::new(number as u32, job.has_one_optimizer).filter(|_| at == 0);
         finder.place(&job.next(*one))
     });
     placings.collect()

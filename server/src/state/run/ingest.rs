@@ -9,7 +9,7 @@ use wire::clock::ServerNanos;
 use wire::event::Event;
 use wire::ids::Rank;
 use wire::layout::Layout;
-use wire::stacks::{Stacks, StacksOutcome};
+use wire::stacks::{Frame, LongStep, Profile, SpanLine, Stacks, StacksOutcome};
 use wire::traces::TraceSummary;
 use wire::workload::{MAX_UNIT_BYTES, Workload};
 
@@ -113,6 +113,7 @@ impl Run {
         if !by_launcher {
             self.hear_lifeline(&batch, now);
         }
+        let world_size = self.ranks.world_size();
         let rank = self.ranks.speaking(batch.rank.0 as usize);
         rank.last_seen = Some(now);
         let mut samples = Vec::new();
@@ -145,6 +146,8 @@ impl Run {
                 }
                 Note::Burst(burst) => rank.devices.add_burst(burst, now),
                 Note::Stacks(stacks) => rank.stacks.add(with_printable_frames(stacks)),
+                Note::LongStep(long) => rank.own_code.add_long_step(with_printable_stacks(long), world_size),
+                Note::Line(line) => rank.own_code.add_line(with_printable_line(line)),
                 Note::Workload(workload) => rank.workload = Some(with_printable_unit(workload)),
                 Note::Resumed { step } => resumed = Some(step),
                 Note::Traced(summary) => rank.summary = Some(Arc::new(with_printable_rows(summary))),
@@ -212,22 +215,37 @@ fn with_printable_unit(mut workload: Workload) -> Workload {
 
 /// Escapes the names of functions, files and threads, which appear in lines of reports.
 fn with_printable_frames(mut stacks: Stacks) -> Stacks {
-    let escape = |text: &mut String| {
-        if let Cow::Owned(changed) = one_line(text) {
-            *text = changed;
-        }
-    };
     match &mut stacks.outcome {
         StacksOutcome::Refused { reason } => escape(reason),
-        StacksOutcome::Sampled(profile) => {
-            profile.threads.iter_mut().for_each(|thread| escape(&mut thread.name));
-            for frame in &mut profile.frames {
-                escape(&mut frame.function);
-                escape(&mut frame.file);
-            }
-        }
+        StacksOutcome::Sampled(profile) => escape_profile(profile),
     }
     stacks
+}
+
+fn with_printable_stacks(mut long: LongStep) -> LongStep {
+    escape_profile(&mut long.profile);
+    long
+}
+
+fn with_printable_line(mut line: SpanLine) -> SpanLine {
+    escape_frame(&mut line.frame);
+    line
+}
+
+fn escape_profile(profile: &mut Profile) {
+    profile.threads.iter_mut().for_each(|thread| escape(&mut thread.name));
+    profile.frames.iter_mut().for_each(escape_frame);
+}
+
+fn escape_frame(frame: &mut Frame) {
+    escape(&mut frame.function);
+    escape(&mut frame.file);
+}
+
+fn escape(text: &mut String) {
+    if let Cow::Owned(changed) = one_line(text) {
+        *text = changed;
+    }
 }
 
 /// Escapes the names of operators, ranges and kernels, which appear in lines of reports.
@@ -261,6 +279,8 @@ fn note_bytes(note: &Note) -> usize {
         Note::Device(_) => devices::SAMPLE_BYTES,
         Note::Burst(burst) => devices::burst_bytes(burst),
         Note::Stacks(stacks) => stacks.bytes(),
+        Note::LongStep(long) => long.bytes(),
+        Note::Line(line) => line.bytes(),
         Note::Workload(workload) => workload.bytes(),
         Note::Resumed { .. } => 0,
         Note::Traced(summary) => summary.bytes(),

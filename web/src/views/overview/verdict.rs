@@ -263,13 +263,12 @@ fn InCode(code: CodeLine, rank: Option<u32>) -> impl IntoView {
     let other = code.other_rank.zip(code.other_share);
     let against = other.map_or_else(String::new, |(rank, _)| format!("against={rank}&"));
     let url = format!("{path}?{rank}{against}thread={threads}");
-    let shares = match other {
-        Some((rank, share)) => format!(
-            " {} of its samples; {} on rank {rank}",
-            units::percent(code.share),
-            units::percent(share)
-        ),
-        None => format!(" {} of the samples of one rank", units::percent(code.share)),
+    let shares = match (code.share, other) {
+        (Some(own), Some((rank, share))) => {
+            format!(" {} of its samples; {} on rank {rank}", units::percent(own), units::percent(share))
+        }
+        (Some(own), None) => format!(" {} of the samples of one rank", units::percent(own)),
+        (None, _) => String::new(),
     };
     view! {
         <div class="wide">

@@ -1,0 +1,30 @@
+//! The line in which ranks stand while all of them lose time alike.
+
+use wire::event::SpanKind;
+use wire::views::Cause;
+
+use super::Code;
+use crate::finding::{Evidence, Finding, Statement};
+use crate::stacks::{During, busiest};
+
+/// Finds the line in the stacks of one rank, or else the line in which the job asks for its input.
+pub(super) fn find(finding: &Finding, code: &Code<'_>) -> Option<Evidence> {
+    let during = match (finding.statement, finding.verdict.cause) {
+        (Statement::AllAlike, Cause::Input) => During::Input,
+        (Statement::AllAlike, Cause::Optimizer) => During::Optimizer,
+        (Statement::AllAlike, Cause::Host) => During::Outside,
+        _ => return None,
+    };
+    let of_rank = |rank: u32| Some((rank, busiest(code.profile_of(rank)?, during)?));
+    let found = (0..code.stacks.len() as u32).find_map(of_rank);
+    let sampled = found.map(|(rank, place)| Evidence::InCode { place, rank, other_rank: None });
+    sampled.or_else(|| if during == During::Input { of_input(code) } else { None })
+}
+
+fn of_input(code: &Code<'_>) -> Option<Evidence> {
+    let of_rank = |(rank, lines): (usize, &Vec<wire::stacks::SpanLine>)| {
+        let line = lines.iter().find(|line| line.kind == SpanKind::Input)?;
+        Some(Evidence::Called { frame: line.frame.clone(), rank: rank as u32 })
+    };
+    code.lines.iter().enumerate().find_map(of_rank)
+}
