@@ -10,6 +10,9 @@ use wire::views::{BucketParameters, ChangePoint, Verdict};
 
 use crate::stacks::Place;
 
+/// The least part of what takes longer that lies outside of every phase for all of it to count as such.
+const OUTSIDE: f64 = 0.8;
+
 /// A verdict or a note, with typed evidence instead of sentences.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Finding {
@@ -30,6 +33,25 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
+    /// Returns true if a line of code is known in which the time is lost.
+    pub(crate) fn names_code(&self) -> bool {
+        self.evidence.iter().any(|one| matches!(one, Evidence::InCode { .. } | Evidence::Called { .. }))
+    }
+
+    /// Returns true if nearly all of what takes the ranks longer than others is outside of every phase.
+    pub(crate) fn is_outside_phases(&self) -> bool {
+        let longer = |wanted: Option<Segment>| -> f64 {
+            let of = self.evidence.iter().filter_map(|evidence| match evidence {
+                Evidence::Longer { segment, nanos } if wanted.is_none_or(|wanted| wanted == *segment) => {
+                    Some(*nanos)
+                }
+                _ => None,
+            });
+            of.sum()
+        };
+        longer(None) > 0.0 && longer(Some(Segment::Other)) >= OUTSIDE * longer(None)
+    }
+
     /// Returns a finding without evidence.
     pub(crate) fn new(verdict: Verdict, statement: Statement) -> Self {
         Self {
@@ -78,6 +100,8 @@ pub(crate) enum Reason {
     OnlyCollectives,
     /// The ranks spend the time in a line of the job's own code, as their stacks show.
     OwnCode,
+    /// The ranks spend the time outside of every phase. What uses their cores would lengthen the phases too.
+    OutsidePhases,
 }
 
 /// What keeps ranks off their processors.

@@ -308,7 +308,11 @@ pub(crate) fn explain(finding: &mut Finding, hosts: &Hosts<'_>, window: (ServerN
         };
         finding.evidence.extend(shares.evidence(cores));
     }
-    if verdict.cause == Cause::Host && finding.reason.is_none() {
+    if verdict.cause == Cause::Host && finding.reason.is_none() && finding.is_outside_phases() {
+        finding.reason = Some(Reason::OutsidePhases);
+    }
+    let verdict = &finding.verdict;
+    if verdict.cause == Cause::Host && finding.reason.is_none() && !finding.names_code() {
         let usual = of_others(hosts, &suspects, window, |rank| rank.waited).unwrap_or(0.0);
         finding.reason = shares.taker(lost_share, usual).map(Reason::CoresTaken);
     }

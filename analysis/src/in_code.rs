@@ -57,7 +57,8 @@ pub(crate) fn explain(finding: &mut Finding, code: &Code<'_>) {
         (_, Some(named)) => compared::find(finding, named.ranks(), code),
     };
     let Some(evidence) = found else { return };
-    if compared::is_own_code(finding, &evidence) {
+    let lasts = !matches!(finding.statement, Statement::NowAndThen { .. } | Statement::Always { .. });
+    if lasts && compared::is_own_code(finding, &evidence) {
         finding.reason = Some(Reason::OwnCode);
         finding.is_scatter = false;
         if finding.verdict.cause == Cause::Processor {

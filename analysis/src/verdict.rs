@@ -143,7 +143,8 @@ fn verdicts(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Findings {
     let window = Window::new(steps, &accounts);
     let late: Vec<Accusation> =
         suspects(&claims).flat_map(|ranks| against(steps, &claims, ranks, setting)).collect();
-    let is_explained = |at: usize, ranks: &[usize]| late.iter().any(|late| late.explains(at, ranks));
+    let is_explained =
+        |at: usize, ranks: &[usize], nanos: f64| late.iter().any(|late| late.explains(at, ranks, nanos));
     let mut all = window.findings(is_explained, setting);
     let lost: u64 = late.iter().map(|late| late.finding.verdict.lost_nanos()).sum();
     all.extend(late.into_iter().map(|late| late.finding));
@@ -186,9 +187,10 @@ struct Accusation {
 }
 
 impl Accusation {
-    /// Returns true if it explains why these ranks are late in the step with this index.
-    fn explains(&self, at: usize, ranks: &[usize]) -> bool {
-        self.ranks == ranks && self.at.binary_search(&at).is_ok()
+    /// Returns true if it explains most of the time that these ranks cost the step with this index.
+    fn explains(&self, at: usize, ranks: &[usize], nanos: f64) -> bool {
+        let is_of_its_size = 2.0 * self.finding.verdict.cost_nanos_per_step as f64 >= nanos;
+        is_of_its_size && self.ranks == ranks && self.at.binary_search(&at).is_ok()
     }
 }
 

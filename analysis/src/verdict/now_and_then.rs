@@ -5,11 +5,9 @@
 //! the own work is far longer than usual. On a busy machine any part is long now and then. Such steps count only if they are
 //! regular, or if they are very long and one part of the step holds most of what all long steps lose.
 
-use std::ops::Range;
-
 use wire::event::SpanKind;
 use wire::live::Part;
-use wire::views::{Cause, Confidence, Culprit, Persistence, Verdict, VerdictState};
+use wire::views::{Cause, ComputedOn, Confidence, Culprit, Persistence, Verdict, VerdictState};
 
 use super::episodes::CHANGE_STEPS;
 use super::recurrence::Times;
@@ -41,6 +39,9 @@ const HAS_IT: f64 = 0.5;
 /// The share of the steps from which something happens all the time.
 const ALL_THE_TIME: f64 = 0.5;
 
+/// The number of sizes that are told apart.
+const SIZES: usize = 2;
+
 /// What is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Loss {
@@ -66,61 +67,74 @@ impl<'a> Window<'a> {
         Self { steps, accounts, usual_step: stats::median(lengths()).unwrap_or(0.0), total: lengths().sum() }
     }
 
-    /// Returns the findings on what happens now and then. `is_explained` says of which ranks another finding explains which step.
+    /// Returns the findings on what happens now and then. `is_explained` says whether another
+    /// finding on these ranks explains this many nanoseconds of the step with this index.
     pub(super) fn findings(
         &self,
-        is_explained: impl Fn(usize, &[usize]) -> bool,
+        is_explained: impl Fn(usize, &[usize], f64) -> bool,
         setting: &Setting<'_>,
     ) -> Vec<Finding> {
-        let pauses = (0..SpanKind::PAUSES.len()).filter_map(|kind| self.pauses(kind, setting));
+        let pauses = (0..SpanKind::PAUSES.len()).flat_map(|kind| self.pauses(kind, setting));
         let mut found: Vec<Finding> = pauses.collect();
         found.extend(self.long_steps(is_explained, setting));
         found
     }
 
-    /// Returns the finding on one kind of pause.
-    fn pauses(&self, kind: usize, setting: &Setting<'_>) -> Option<Finding> {
-        let costs: Vec<f64> = self.accounts.iter().map(|account| account.pauses[kind]).collect();
-        let times = Times::new(&costs, PAUSE_SHARE * self.usual_step);
-        let holders = self.holders(Loss::Pause(kind), &times);
-        self.finding(Loss::Pause(kind), &times, &holders, setting)
+    /// Returns the findings on one kind of pause, one for each size.
+    fn pauses(&self, kind: usize, setting: &Setting<'_>) -> Vec<Finding> {
+        let mut costs: Vec<f64> = self.accounts.iter().map(|account| account.pauses[kind]).collect();
+        let of_one_size = || {
+            let times = take(&mut costs, PAUSE_SHARE * self.usual_step);
+            let holders = self.holders(Loss::Pause(kind), &times);
+            self.finding(Loss::Pause(kind), &times, &holders, setting)
+        };
+        std::iter::repeat_with(of_one_size).take(SIZES).flatten().collect()
     }
 
-    /// Returns the findings on long steps that no pause explains.
+    /// Returns the findings on long steps that no pause explains, one for each part of the step and each size.
     fn long_steps(
         &self,
-        is_explained: impl Fn(usize, &[usize]) -> bool,
+        is_explained: impl Fn(usize, &[usize], f64) -> bool,
         setting: &Setting<'_>,
     ) -> Vec<Finding> {
-        let of_parts: Vec<(usize, Vec<f64>, Times)> = (0..OWN.len())
-            .map(|part| {
-                let costs = self.excess_of(part);
-                let mut times = Times::new(&costs, LONG * self.usual_step);
-                // What lasts is an episode.
-                times.retain(&costs, |time| time.len() < CHANGE_STEPS);
-                (part, costs, times)
-            })
-            .collect();
-        let all: f64 = of_parts.iter().map(|(.., times)| times.total).sum();
-        let found = of_parts.into_iter().filter_map(|(part, costs, mut times)| {
-            let is_concentrated =
-                times.total >= CONCENTRATED * all || times.every_steps(self.steps).is_some();
-            let holders = self.holders(Loss::Part(part), &times);
-            let is_free = |time: &Range<usize>| !time.clone().all(|at| is_explained(at, &holders));
-            times.retain(&costs, is_free);
-            (is_concentrated && self.stands_out(&times))
-                .then(|| self.finding(Loss::Part(part), &times, &holders, setting))?
-        });
-        found.collect()
+        let mut costs: Vec<Vec<f64>> = (0..OWN.len()).map(|part| self.excess_of(part)).collect();
+        let mut found = Vec::new();
+        for _ in 0..SIZES {
+            let times: Vec<(Times, Vec<f64>)> = costs.iter_mut().map(|costs| self.take_long(costs)).collect();
+            let all: f64 = times.iter().map(|(times, _)| times.total).sum();
+            for (part, (mut times, costs)) in times.into_iter().enumerate() {
+                let is_concentrated =
+                    times.total >= CONCENTRATED * all || times.every_steps(self.steps).is_some();
+                let holders = self.holders(Loss::Part(part), &times);
+                times.retain(&costs, |time| !time.clone().all(|at| is_explained(at, &holders, costs[at])));
+                if is_concentrated && self.stands_out(part, &times, setting) {
+                    found.extend(self.finding(Loss::Part(part), &times, &holders, setting));
+                }
+            }
+        }
+        found
+    }
+
+    /// Takes the long steps of one size out of the costs. Returns them with the costs before that.
+    fn take_long(&self, costs: &mut [f64]) -> (Times, Vec<f64>) {
+        let before = costs.to_vec();
+        let mut times = take(costs, LONG * self.usual_step);
+        // What lasts is an episode.
+        times.retain(&before, |time| time.len() < CHANGE_STEPS);
+        (times, before)
     }
 
     /// Returns true if the long steps are more than the unsteadiness of a busy machine.
-    fn stands_out(&self, times: &Times) -> bool {
+    fn stands_out(&self, part: usize, times: &Times, setting: &Setting<'_>) -> bool {
         let mean = times.total / times.at.len().max(1) as f64;
+        // What else runs on a CPU lengthens whatever is computed on it, now and then and by much.
+        let is_unsteady = setting.computed_on == ComputedOn::Cpu
+            && matches!(OWN[part], Part::Forward | Part::Backward | Part::Optimizer);
         match times.at.len() {
             0 => false,
             few if few < FEW => mean >= LONGEST * self.usual_step,
-            _ => mean >= VERY_LONG * self.usual_step || times.every_steps(self.steps).is_some(),
+            _ if times.every_steps(self.steps).is_some() => true,
+            _ => mean >= VERY_LONG * self.usual_step && !is_unsteady,
         }
     }
 
@@ -240,6 +254,13 @@ impl<'a> Window<'a> {
             },
         }
     }
+}
+
+/// Takes the steps of one size out of the costs, of those that cost at least `least` nanoseconds.
+fn take(costs: &mut [f64], least: f64) -> Times {
+    let times = Times::of_one_kind(costs, least);
+    times.indices().for_each(|at| costs[at] = 0.0);
+    times
 }
 
 fn segment(loss: Loss) -> crate::finding::Segment {

@@ -23,7 +23,21 @@ pub(super) struct Times {
     pub(super) total: f64,
 }
 
+/// The cost of a time that is of one kind with the others, as a share of what a lost nanosecond's time costs in the mean.
+const OF_ONE_KIND: f64 = 0.25;
+
 impl Times {
+    /// Collects the steps in which something costs at least `least` nanoseconds, and leaves out those that cost far less than most
+    /// of the lost time: a stop of seconds and the unsteadiness of some milliseconds are two things.
+    pub(super) fn of_one_kind(costs: &[f64], least: f64) -> Self {
+        let (sum, squares) = costs
+            .iter()
+            .filter(|cost| **cost >= least)
+            .fold((0.0, 0.0), |(sum, squares), cost| (sum + cost, squares + cost * cost));
+        let typical = if sum > 0.0 { squares / sum } else { 0.0 };
+        Self::new(costs, least.max(OF_ONE_KIND * typical))
+    }
+
     /// Collects the steps in which something costs at least `least` nanoseconds. Consecutive ones are one time.
     pub(super) fn new(costs: &[f64], least: f64) -> Self {
         let mut at: Vec<Range<usize>> = Vec::new();

@@ -1,5 +1,7 @@
 //! Verdicts on hand-made steps. The simulator tests verdicts on generated jobs with known faults.
 
+mod laws;
+
 use wire::ids::Step;
 use wire::live::Part;
 use wire::views::Cause;
@@ -383,7 +385,7 @@ fn a_rank_that_stalls_again_and_again_is_named_with_the_steps_of_its_stalls() {
     );
     assert_eq!((verdict.state, verdict.cause), (VerdictState::Recurring, Cause::Host));
     assert!((38 * MS..=41 * MS).contains(&verdict.cost_nanos_per_step), "{verdict:#?}");
-    let says = "Rank 1 loses time on its host every 20 steps while the other ranks wait: 39.8 ms each time, 20 times, 8.4 % of the \
+    let says = "Rank 1 stops every 20 steps while the other ranks wait: 39.8 ms each time, 20 times, 8.4 % of the \
                 time.";
     assert_eq!(verdict.sentence, says);
     assert!(verdict.device_hours_per_day.is_some_and(|hours| (7.0..9.0).contains(&hours)), "{verdict:#?}");
@@ -403,8 +405,7 @@ fn one_long_stall_is_named_and_a_recorded_pause_with_its_kind() {
     let [verdict] = &judge(&once(Part::Other))[..] else { panic!("one verdict") };
     assert_eq!((verdict.culprit.clone(), verdict.affected_steps), (Some(Culprit::Rank(2)), 1));
     assert_eq!(verdict.state, VerdictState::Resolved);
-    let says =
-        "Rank 2 lost time on its host in step 300 while the other ranks waited: 999 ms, 10.3 % of the time.";
+    let says = "Rank 2 stopped in step 300 while the other ranks waited: 999 ms, 10.3 % of the time.";
     assert_eq!(verdict.sentence, says);
     let [paused] = &judge(&once(Part::Pause))[..] else { panic!("one verdict") };
     assert_eq!(paused.cause, Cause::GarbageCollection);

@@ -24,6 +24,10 @@ pub(crate) fn advice(finding: &Finding) -> String {
         (_, _, Some(Reason::OwnCode)) => {
             "Look at the named line: the rank runs it, or waits in it, longer than the others do."
         }
+        (_, _, Some(Reason::OutsidePhases)) if verdict.recurrence.is_none() => {
+            "See what the rank does between its input, passes and updates: logging, metrics, or a wait in the program itself. \
+             `paceline stacks` shows the lines."
+        }
         (_, cause, _) if verdict.recurrence.is_some() => now_and_then(cause),
         (Some(Culprit::Rank(_)), Cause::Network, _) if is_one_host => {
             "The ranks share this host: see whether it has memory bandwidth and cores left for the collectives of this rank."

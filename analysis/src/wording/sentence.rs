@@ -165,10 +165,18 @@ fn does(finding: &Finding, who: &Who<'_>) -> String {
         (_, Some(Reason::OwnCode)) => {
             (["spends", "spend", "spent"], format!("more time than the others in {its} own code"))
         }
+        (Cause::Host, None) if matches!(finding.statement, Statement::NowAndThen { .. }) => {
+            (["stops", "stop", "stopped"], String::new())
+        }
         (Cause::Host, Some(Reason::Steal)) => (computes, format!("more slowly while {}", stolen(its))),
         (Cause::Host, Some(Reason::CoresTaken(taker))) => {
             (["loses", "lose", "lost"], format!("time to {}", name(taker, its)))
         }
+        (Cause::Host, Some(Reason::OutsidePhases)) => (
+            ["is", "are", who.choose("was", "were")],
+            "late because of what it does outside of the passes, the input and the optimizer"
+                .replace("it does", who.choose("it does", "they do")),
+        ),
         (Cause::Host, _) => {
             (["loses", "lose", "lost"], format!("time on {its} {}", who.choose("host", "hosts")))
         }
@@ -202,7 +210,7 @@ fn does(finding: &Finding, who: &Who<'_>) -> String {
         ),
     };
     let verb = if verdict.state == VerdictState::Resolved { past } else { who.choose(one, several) };
-    format!("{verb} {rest}")
+    if rest.is_empty() { verb.to_owned() } else { format!("{verb} {rest}") }
 }
 
 /// Says by how much longer a rank computes, and what uneven ranks cost: the replay does not say which part is that of one rank.

@@ -1,0 +1,181 @@
+//! What holds for verdicts on any job: the first one explains the largest loss, whatever its shape; the numbers of ranks and the
+//! unit of time decide nothing; what is booked sums to the time.
+
+use proptest::prelude::*;
+use wire::live::Part;
+use wire::views::{Cause, Culprit};
+
+use super::*;
+use crate::account::{StepAccount, account};
+
+/// When a planted loss happens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Shape {
+    AllTheTime,
+    Every(u64),
+    Once(u64),
+}
+
+impl Shape {
+    fn is_in(self, step: u64) -> bool {
+        match self {
+            Self::AllTheTime => true,
+            Self::Every(period) => step % period == period - 1,
+            Self::Once(at) => step == at,
+        }
+    }
+}
+
+/// A loss that is planted into a healthy job of four ranks.
+#[derive(Clone, Copy, Debug)]
+struct Planted {
+    /// The rank that has it, or all of them.
+    rank: Option<usize>,
+    part: Part,
+    shape: Shape,
+    millis: u64,
+}
+
+impl Planted {
+    fn steps(self) -> Vec<StepAnalysis> {
+        run(300, |step, rank| {
+            let has_it = self.rank.is_none_or(|own| own == rank) && self.shape.is_in(step);
+            has_it.then_some((self.millis * MS, self.part))
+        })
+    }
+
+    fn cause(self) -> Cause {
+        match self.part {
+            Part::Input => Cause::Input,
+            Part::H2d => Cause::H2d,
+            Part::Pause => Cause::GarbageCollection,
+            Part::Other => Cause::Host,
+            _ => Cause::Compute,
+        }
+    }
+
+    fn culprit(self) -> Culprit {
+        self.rank.map_or(Culprit::All, |rank| Culprit::Rank(rank as u32))
+    }
+
+    fn lost_nanos(self) -> u64 {
+        (0..300).filter(|&step| self.shape.is_in(step)).count() as u64 * self.millis * MS
+    }
+}
+
+fn planted() -> impl Strategy<Value = Planted> {
+    let rank = prop_oneof![Just(None), (0_usize..4).prop_map(Some)];
+    let part = prop_oneof![Just(Part::Input), Just(Part::H2d), Just(Part::Pause), Just(Part::Other)];
+    let shape = prop_oneof![
+        (20_u64..60).prop_map(|millis| (Shape::AllTheTime, millis)),
+        (12_u64..50, 90_u64..300).prop_map(|(period, millis)| (Shape::Every(period), millis)),
+        (30_u64..290, 1_500_u64..9_000).prop_map(|(at, millis)| (Shape::Once(at), millis)),
+    ];
+    (rank, part, shape).prop_map(|(rank, part, (shape, millis))| Planted { rank, part, shape, millis })
+}
+
+/// Returns the same job with its ranks renumbered: rank `order[i]` becomes rank `i`.
+fn relabelled(steps: &[StepAnalysis], order: [usize; 4]) -> Vec<StepAnalysis> {
+    let of_step = |step: &StepAnalysis| StepAnalysis {
+        ranks: order.iter().map(|&rank| step.ranks[rank].clone()).collect(),
+        ..step.clone()
+    };
+    steps.iter().map(of_step).collect()
+}
+
+/// Returns the same job in twice the time.
+fn doubled(steps: &[StepAnalysis]) -> Vec<StepAnalysis> {
+    let mut steps = steps.to_vec();
+    for step in &mut steps {
+        step.local_nanos *= 2;
+        for rank in step.ranks.iter_mut().flatten() {
+            rank.parts
+                .iter_mut()
+                .chain(&mut rank.pauses)
+                .chain(&mut rank.processor_nanos)
+                .for_each(|nanos| *nanos *= 2);
+            for nanos in
+                [&mut rank.step_nanos, &mut rank.compute_nanos, &mut rank.comm_nanos, &mut rank.hidden_nanos]
+            {
+                *nanos *= 2;
+            }
+            rank.tail_nanos = rank.tail_nanos.map(|nanos| 2 * nanos);
+        }
+    }
+    steps
+}
+
+/// What a verdict says, without its figures.
+type Said = (Option<Culprit>, Cause, VerdictState, u64, Option<u64>);
+
+fn said(verdicts: &[Verdict], named: impl Fn(&Culprit) -> Culprit) -> Vec<Said> {
+    let of = |verdict: &Verdict| {
+        let every = verdict.recurrence.as_ref().and_then(|recurrence| recurrence.every_steps);
+        let culprit = verdict.culprit.as_ref().map(&named);
+        (culprit, verdict.cause, verdict.state, verdict.affected_steps, every)
+    };
+    verdicts.iter().map(of).collect()
+}
+
+proptest! {
+    #[test]
+    fn the_first_verdict_explains_the_largest_loss_whatever_its_shape(planted in planted()) {
+        let verdicts = judge(&planted.steps());
+        let first = verdicts.first().expect("the loss is a verdict");
+        prop_assert_eq!(first.culprit.clone(), Some(planted.culprit()), "{:?}: {:#?}", planted, verdicts);
+        prop_assert_eq!(first.cause, planted.cause(), "{:?}: {:#?}", planted, verdicts);
+        let (found, truth) = (first.lost_nanos() as f64, planted.lost_nanos() as f64);
+        prop_assert!((found - truth).abs() <= 0.2 * truth, "{:?} lost {} ns: {:#?}", planted, truth, first);
+        if let Shape::Every(period) = planted.shape {
+            let every = first.recurrence.as_ref().and_then(|recurrence| recurrence.every_steps);
+            prop_assert_eq!(every, Some(period), "{:?}: {:#?}", planted, first);
+        }
+    }
+
+    #[test]
+    fn renumbered_ranks_have_the_same_verdicts(planted in planted(), order in Just([0, 1, 2, 3]).prop_shuffle()) {
+        let steps = planted.steps();
+        let place = |rank: u32| order.iter().position(|&one| one == rank as usize).expect("it is a rank") as u32;
+        let renamed = |culprit: &Culprit| match culprit {
+            Culprit::Rank(rank) => Culprit::Rank(place(*rank)),
+            Culprit::Ranks(ranks) => {
+                let mut ranks: Vec<u32> = ranks.iter().map(|&rank| place(rank)).collect();
+                ranks.sort_unstable();
+                Culprit::Ranks(ranks)
+            }
+            Culprit::All => Culprit::All,
+        };
+        let before = said(&judge(&steps), renamed);
+        prop_assert_eq!(before, said(&judge(&relabelled(&steps, order)), Clone::clone));
+    }
+
+    #[test]
+    fn twice_the_time_has_the_same_verdicts(planted in planted()) {
+        // What counts as a hang is a time in seconds, and no share.
+        prop_assume!(planted.millis < 4_000);
+        let steps = planted.steps();
+        prop_assert_eq!(said(&judge(&steps), Clone::clone), said(&judge(&doubled(&steps)), Clone::clone));
+    }
+
+    #[test]
+    fn the_account_sums_to_the_time_of_the_steps(planted in planted()) {
+        let steps = planted.steps();
+        let accounts: Vec<StepAccount> = steps.iter().filter_map(StepAccount::new).collect();
+        for (of, step) in accounts.iter().zip(&steps) {
+            prop_assert!((of.total() - step.period_nanos() as f64).abs() < 1.0, "{:?} of {}", of, step.period_nanos());
+        }
+        let whole = account(&accounts, None);
+        prop_assert_eq!(whole.entries.iter().map(|entry| entry.nanos).sum::<u64>(), whole.wall_nanos);
+        let period: u64 = steps.iter().map(StepAnalysis::period_nanos).sum();
+        prop_assert!(whole.wall_nanos.abs_diff(period) <= steps.len() as u64);
+    }
+}
+
+#[test]
+fn a_healthy_job_says_that_nothing_is_wrong_and_blames_no_rank() {
+    let steps = healthy(300);
+    assert!(judge(&steps).iter().all(|verdict| verdict.culprit == Some(Culprit::All)));
+    let accounts: Vec<StepAccount> = steps.iter().filter_map(StepAccount::new).collect();
+    let spent = wording::account::spent(&account(&accounts, None), &[]);
+    assert!(spent.starts_with("Nothing is wrong: 8"), "{spent}");
+}
