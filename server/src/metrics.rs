@@ -60,6 +60,7 @@ pub struct Metrics {
     goodput: GaugeVec,
     badput_seconds: CounterVec,
     straggler_cost: GaugeVec,
+    loss: GaugeVec,
     clock_bound: RankGauge,
     dropped: CounterVec,
     last_step: GaugeVec,
@@ -280,6 +281,13 @@ impl Metrics {
                 "Share of the step time that fixing this rank would save, by the verdict on it.",
                 ["run", "rank", "cause"]
             ),
+            loss: family!(
+                r,
+                GaugeVec,
+                "paceline_loss_ratio",
+                "Share of the time that all ranks lose, or that training pauses, by the verdict on it.",
+                ["run", "cause"]
+            ),
             clock_bound: RankGauge::new(family!(
                 r,
                 GaugeVec,
@@ -452,7 +460,7 @@ impl Metrics {
         }
         self.set_state(id, run.summary.state);
         self.set_run_gauges(id, run);
-        self.set_straggler_costs(id, run.report);
+        self.set_costs(id, run.report);
         self.set_rank_gauges(id, run);
     }
 
@@ -504,26 +512,22 @@ impl Metrics {
         }
     }
 
-    /// Sets the cost of each verdict on a rank. The cost of a verdict that is resolved or has disappeared becomes 0, so
-    /// alerts on it resolve.
-    fn set_straggler_costs(&self, id: &str, report: Option<&Report>) {
-        for family in prometheus::core::Collector::collect(&self.straggler_cost) {
-            for metric in family.get_metric() {
-                let label = |name: &str| {
-                    let pair = metric.get_label().iter().find(|pair| pair.name() == name);
-                    pair.map(|pair| pair.value().to_owned()).unwrap_or_default()
-                };
-                if label("run") == id {
-                    self.straggler_cost.with_label_values(&[id, &label("rank"), &label("cause")]).set(0.0);
-                }
-            }
-        }
+    /// Sets the cost of each verdict: on a rank, or else on all ranks and of pauses, which are no fault of the rank that has them.
+    /// The cost of a verdict that is resolved or has disappeared becomes 0, so alerts on it resolve.
+    fn set_costs(&self, id: &str, report: Option<&Report>) {
+        set_to_zero(&self.straggler_cost, id, &["run", "rank", "cause"]);
+        set_to_zero(&self.loss, id, &["run", "cause"]);
         let is_there = |verdict: &&Verdict| verdict.state != VerdictState::Resolved;
         let ranks = report.map_or(1, |report| report.ranks);
         for verdict in report.iter().flat_map(|report| &report.verdicts).filter(is_there) {
-            for rank in verdict.culprit.iter().flat_map(Culprit::ranks) {
-                let labels = [id, &rank.to_string(), verdict.cause.name()];
-                self.straggler_cost.with_label_values(&labels).set(verdict.share_of_time(ranks));
+            let (named, cause) = (verdict.culprit.as_ref().map_or(&[][..], Culprit::ranks), verdict.cause);
+            let share = verdict.share_of_time(ranks);
+            if named.is_empty() || cause.is_pause() {
+                self.loss.with_label_values(&[id, cause.name()]).add(share);
+                continue;
+            }
+            for rank in named {
+                self.straggler_cost.with_label_values(&[id, &rank.to_string(), cause.name()]).set(share);
             }
         }
     }
@@ -597,7 +601,7 @@ impl Metrics {
     }
 
     /// Returns the gauges of runs and of culprits, except the state, which remains when the others are removed.
-    fn run_gauges(&self) -> [&GaugeVec; 15] {
+    fn run_gauges(&self) -> [&GaugeVec; 16] {
         [
             &self.overlap,
             &self.efficiency,
@@ -606,6 +610,7 @@ impl Metrics {
             &self.hfu,
             &self.goodput,
             &self.straggler_cost,
+            &self.loss,
             &self.last_step,
             &self.ranks_reporting,
             &self.ranks_expected,
@@ -650,6 +655,22 @@ impl Metrics {
 
 fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
+}
+
+/// Sets a run's gauges to 0. `labels` are the names of their labels.
+fn set_to_zero(gauges: &GaugeVec, id: &str, labels: &[&str]) {
+    for family in prometheus::core::Collector::collect(gauges) {
+        for metric in family.get_metric() {
+            let value = |name: &&str| {
+                let pair = metric.get_label().iter().find(|pair| pair.name() == *name);
+                pair.map(|pair| pair.value().to_owned()).unwrap_or_default()
+            };
+            let values: Vec<String> = labels.iter().map(value).collect();
+            if values.first().is_some_and(|run| run == id) {
+                gauges.with_label_values(&values).set(0.0);
+            }
+        }
+    }
 }
 
 #[cfg(test)]

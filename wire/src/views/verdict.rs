@@ -78,6 +78,12 @@ impl Cause {
         matches!(self, Self::Compute | Self::MoreWork | Self::Host | Self::Processor)
     }
 
+    /// Returns whether training pauses for this cause, which is no fault of the rank that has it.
+    #[must_use]
+    pub fn is_pause(self) -> bool {
+        matches!(self, Self::Checkpoint | Self::Evaluation | Self::GarbageCollection | Self::Compilation)
+    }
+
     /// Returns the name used in reports and in Prometheus.
     #[must_use]
     pub fn name(self) -> &'static str {
