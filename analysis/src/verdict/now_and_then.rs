@@ -1,5 +1,5 @@
-//! Losses that most steps do not have, on one rank or on all: checkpoints, evaluation, garbage collection, a loader that is started
-//! anew, a long stop.
+//! Losses that most steps do not have, on one rank or on all: checkpoints, evaluation, garbage collection, a loader whose
+//! workers start again, a long stop.
 //!
 //! Pauses are recorded with their kind, so each of them counts. What is not recorded as a pause shows as a step in which one part of
 //! the own work is far longer than usual. On a busy machine any part is long now and then. Such steps count only if they are
