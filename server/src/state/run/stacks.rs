@@ -19,7 +19,7 @@ impl Run {
         self.ranks.iter().filter_map(|(rank, state)| Some((Rank(rank as u32), state.stacks.newest()?)))
     }
 
-    /// Returns the stacks of the newest long steps of each of `ranks` ranks, oldest first.
+    /// Returns the stacks of the newest and longest long steps of each of `ranks` ranks, oldest first.
     #[must_use]
     pub fn long_steps(&self, ranks: usize) -> Vec<Vec<Arc<LongStep>>> {
         self.of_code(ranks, OwnCode::long_steps)
