@@ -26,6 +26,8 @@ use output::{Output, Tail};
 
 /// The time after the failure of a rank in which the others may end and report an error. They then get SIGTERM.
 const GRACE: Duration = Duration::from_secs(8);
+/// The time after a second Ctrl-C in which ranks may end. One that ignores the first may be writing a checkpoint.
+const INTERRUPT_GRACE: Duration = Duration::from_secs(8);
 /// The time from SIGTERM to SIGKILL.
 const TERM_GRACE: Duration = Duration::from_secs(5);
 
@@ -153,7 +155,7 @@ impl Ranks {
             (signal(SignalKind::hangup())?, Signal::HUP),
         ];
         let [(interrupt, _), (terminate, _), (hangup, _)] = &mut signals;
-        let mut failure = None;
+        let (mut failure, mut interrupts) = (None, 0_u32);
         let (mut next, mut has_ended_others) = (NextStep::None, false);
         loop {
             let pressure = next.clone();
@@ -177,7 +179,13 @@ impl Ranks {
                     self.signal_all(signal);
                     next = NextStep::after(TERM_GRACE, Signal::KILL);
                 }
-                _ = interrupt.recv() => self.signal_all(Signal::INT),
+                _ = interrupt.recv() => {
+                    self.signal_all(Signal::INT);
+                    interrupts += 1;
+                    if interrupts == 2 {
+                        next = next.or(NextStep::after(INTERRUPT_GRACE, Signal::TERM));
+                    }
+                }
                 _ = terminate.recv() => self.signal_all(Signal::TERM),
                 _ = hangup.recv() => self.signal_all(Signal::HUP),
             }
@@ -210,6 +218,11 @@ enum NextStep {
 impl NextStep {
     fn after(delay: Duration, signal: Signal) -> Self {
         Self::At(tokio::time::Instant::now() + delay, signal)
+    }
+
+    /// Returns this step, or another one if there is none.
+    fn or(self, other: Self) -> Self {
+        if matches!(self, Self::None) { other } else { self }
     }
 
     async fn due(self) -> Signal {

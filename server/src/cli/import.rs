@@ -76,10 +76,10 @@ async fn store(arguments: &ImportArguments, run: &RunId, rounds: Vec<Round>) -> 
     };
     let client = Client::with_token(&address, token.as_deref());
     tokio::task::spawn_blocking(move || send(&client, rounds)).await??;
-    let Some(server) = own else { return print(&distant_report(&address, run, token).await) };
-    print(&closing_report(&server.hub, run, false).await)?;
-    server.stop().await;
     let data = arguments.data.path();
+    let Some(server) = own else { return print(&distant_report(&address, &data, run, token).await) };
+    print(&closing_report(&server.hub, &data, run, false).await)?;
+    server.stop().await;
     print(&format!("\nStored in {}. Look at it: paceline serve, and /runs/{run}\n", data.display()))
 }
 

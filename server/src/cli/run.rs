@@ -12,7 +12,7 @@ use wire::attributes;
 use wire::ids::RunId;
 use wire::views::Report;
 
-use super::{JobArguments, complain, print, runtime, start_logging};
+use super::{JobArguments, complain, print, runtime, source, start_logging};
 use crate::export::text;
 use crate::launch::hooks::Hooks;
 use crate::launch::{self, Job, Start};
@@ -21,6 +21,7 @@ use crate::serve::{Options, Server};
 use crate::state::command::Command;
 use crate::state::hub::Hub;
 use crate::store::StoreError;
+use crate::store::directory::Layout;
 
 /// The variable from which every rank reads its labels.
 const LABELS: &str = "PACELINE_LABELS";
@@ -75,7 +76,7 @@ async fn launch_and_report(arguments: JobArguments, start: Start, attach: bool) 
     }
     let outcome = launch::launch(&job).await?;
     if let Some(server) = own {
-        print(&closing_report(&server.hub, &run, attach).await)?;
+        print(&closing_report(&server.hub, &arguments.data.path(), &run, attach).await)?;
         if arguments.keep_serving {
             print(&format!("\nThe dashboard is at {address}/runs/{run} until Ctrl-C.\n"))?;
             until_interrupted().await?;
@@ -84,7 +85,7 @@ async fn launch_and_report(arguments: JobArguments, start: Start, attach: bool) 
         let data = arguments.data.path();
         print(&format!("\nStored in {}. Print the report again: paceline report {run}\n", data.display()))?;
     } else {
-        print(&distant_report(&job.server, &job.run, job.token.clone()).await)?;
+        print(&distant_report(&job.server, &arguments.data.path(), &job.run, job.token.clone()).await)?;
     }
     Ok(outcome)
 }
@@ -125,8 +126,14 @@ pub(super) async fn server_for(
     }
 }
 
-pub(super) async fn closing_report(hub: &Hub, run: &RunId, attached: bool) -> String {
-    match ended_report(hub, run, usize::MAX).await {
+/// Returns the report of a run whose records this process stores in `data`, as text. If its server has failed, the report is
+/// read from disk.
+pub(super) async fn closing_report(hub: &Hub, data: &Path, run: &RunId, attached: bool) -> String {
+    let report = match ended_report(hub, run, usize::MAX).await {
+        None => stored_report(data, run).await,
+        report => report,
+    };
+    match report {
         Some(report) => format!("\n{}", text::report(&report)),
         None if attached => {
             "\nNo collective was observed. Check that the job uses NCCL, or PyTorch 2.4 or later, on more than one \
@@ -152,8 +159,16 @@ pub(super) async fn ended_report(hub: &Hub, run: &RunId, newest: usize) -> Optio
     tokio::task::spawn_blocking(move || others.measure(work.report_with_past_faults())).await.ok()
 }
 
-/// Returns the report of a run whose records went to another server, as text.
-pub(super) async fn distant_report(server: &str, run: &RunId, token: Option<String>) -> String {
+/// Returns the report of a run from the data directory; `None` if it has no records there that can be read.
+async fn stored_report(data: &Path, run: &RunId) -> Option<Report> {
+    let (layout, run) = (Layout::new(data.to_owned()), run.clone());
+    let work = move || source::report(&layout, run.as_str()).ok();
+    tokio::task::spawn_blocking(work).await.ok().flatten()
+}
+
+/// Returns the report of a run whose records went to another server, as text. If that server does not answer, because it was
+/// stopped or killed, the report is read from `data`: a server on this data directory has stored what it acknowledged.
+pub(super) async fn distant_report(server: &str, data: &Path, run: &RunId, token: Option<String>) -> String {
     let url = format!("{server}/api/v1/runs/{run}?window=all");
     let page = format!("{server}/runs/{run}");
     let work = move || -> anyhow::Result<Report> {
@@ -165,7 +180,19 @@ pub(super) async fn distant_report(server: &str, run: &RunId, token: Option<Stri
     };
     match tokio::task::spawn_blocking(work).await {
         Ok(Ok(report)) => format!("\n{}\nStored by the server: {page}\n", text::report(&report)),
-        Ok(Err(error)) => format!("\nCannot get the report from the server: {error}. See {page}\n"),
+        Ok(Err(error)) => match stored_report(data, run).await {
+            Some(report) => format!(
+                "\n{}\nThe server at {server} does not answer ({error}). This report is of what it had stored in {}. Print it \
+                again: paceline report {run}\n",
+                text::report(&report),
+                data.display()
+            ),
+            None => format!(
+                "\nCannot get the report: the server at {server} does not answer ({error}), and {} has no records of this run. \
+                Once the server runs again, see {page}, or run `paceline report {run}` where its data directory is.\n",
+                data.display()
+            ),
+        },
         Err(_) => format!("\nSee {page}\n"),
     }
 }

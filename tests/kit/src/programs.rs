@@ -6,6 +6,7 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// The longest wait for anything in a test.
@@ -220,6 +221,15 @@ impl Job {
         }
         ranks.sort_unstable();
         Ok(ranks.into_iter().map(|(_, pid)| pid).collect())
+    }
+
+    /// Sends SIGINT to the launcher, as Ctrl-C does.
+    ///
+    /// # Errors
+    /// Returns an error if the launcher has ended.
+    pub fn interrupt(&self) -> anyhow::Result<()> {
+        let pid = Pid::from_raw(self.child.id() as i32).context("a pid is positive")?;
+        Ok(kill_process(pid, Signal::INT)?)
     }
 
     /// Waits for the end of the job. Returns the exit code, the standard output and the standard error.

@@ -161,6 +161,42 @@ fn ranks_end_when_their_launcher_is_killed() -> anyhow::Result<()> {
 }
 
 #[test]
+fn ctrl_c_after_the_server_was_killed_ends_in_the_report_from_disk() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let data_text = data.path().to_string_lossy().into_owned();
+    // The launcher finds the data directory in use, and takes its server.
+    let server = Server::start(data.path())?;
+    let mut job = Job::start(&["-n", "2", "--data", &data_text, "--", "char_lm", "--steps", "100000"])?;
+    job.wait_for("step     50/")?;
+    wait_until("steps to be stored", || {
+        let runs = get_json(&format!("{}/api/v1/runs", server.address)).ok()?;
+        runs[0]["steps"].as_u64().filter(|&steps| steps >= 30)
+    })?;
+    server.kill()?;
+    job.interrupt()?;
+    let (code, printed, complaints) = job.finish()?;
+    assert_eq!(code, 130, "{printed}{complaints}");
+    assert!(printed.contains("observed steps"), "there is no report:\n{printed}{complaints}");
+    assert!(printed.contains("does not answer") && printed.contains("paceline report char_lm-"), "{printed}");
+    Ok(())
+}
+
+#[test]
+fn a_second_ctrl_c_ends_ranks_that_ignore_the_first() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let data_text = data.path().to_string_lossy().into_owned();
+    let ignores = "trap 'echo ignored' INT; echo ready; while true; do sleep 0.05; done";
+    let mut job = Job::start(&["-n", "1", "--data", &data_text, "--", "sh", "-c", ignores])?;
+    job.wait_for("ready")?;
+    job.interrupt()?;
+    job.wait_for("ignored")?;
+    job.interrupt()?;
+    let (code, printed, complaints) = job.finish()?;
+    assert_eq!(code, 143, "the rank ends by SIGTERM: {printed}{complaints}");
+    Ok(())
+}
+
+#[test]
 fn a_hang_names_the_rank_that_the_others_wait_for() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
