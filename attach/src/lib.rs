@@ -31,6 +31,7 @@ mod host;
 pub mod infer;
 mod labels;
 mod layouts;
+mod lines;
 mod marks;
 mod memory;
 mod message;

@@ -4,7 +4,7 @@ import functools
 import gc
 import sys
 
-from paceline import _trace
+from paceline import _lines, _trace
 from paceline._agent import agent
 from paceline._errors import guarded, harmless, say
 from paceline._groups import replace
@@ -39,11 +39,12 @@ class Pause:
     """One kind of pause. One that lies within another of its kind is part of it."""
 
     def __init__(self, code):
-        self.phase, self.depth = Phase(agent(), code), 0
+        self.code, self.phase, self.depth = code, Phase(agent(), code), 0
 
     def begin(self, *_):
         self.depth += 1
         if self.depth == 1:
+            _lines.report(self.code, sys._getframe(1))
             self.phase.begin()
 
     def end(self, *_):
@@ -144,6 +145,8 @@ class Evaluation:
     def resume(self):
         _trace.look()
         if evaluation().depth == 0:
+            if self not in in_progress:
+                _lines.report(EVALUATION, sys._getframe(1))
             self.phase.resume()
             in_progress.add(self)
 

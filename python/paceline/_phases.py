@@ -5,7 +5,7 @@ import gc
 import sys
 import weakref
 
-from paceline import _memory, _trace
+from paceline import _lines, _memory, _trace
 from paceline._agent import agent
 from paceline._buckets import Buckets
 from paceline._devices import device_of, phase_on
@@ -38,6 +38,7 @@ def observe_input(dataloader):
         if not guarded(is_training):
             return following(self)
         guarded(_trace.look)
+        guarded(_lines.report_often, INPUT, sys._getframe(1))
         guarded(phase.begin)
         try:
             return following(self)

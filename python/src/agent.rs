@@ -29,6 +29,7 @@ pub struct Functions {
     pub device_is_begun: extern "C" fn(i64) -> bool,
     software: unsafe extern "C" fn(*const c_char, *const c_char),
     label: unsafe extern "C" fn(*const c_char, *const c_char),
+    line: unsafe extern "C" fn(u8, *const c_char, *const c_char, u32),
     fails: unsafe extern "C" fn(*const c_char),
     layout: unsafe extern "C" fn(*const c_char),
     workload: unsafe extern "C" fn(*const c_char),
@@ -74,6 +75,7 @@ impl Functions {
                 device_is_begun: *library.get(b"paceline_pytorch_device_is_begun\0")?,
                 software: *library.get(b"paceline_pytorch_software\0")?,
                 label: *library.get(b"paceline_pytorch_label\0")?,
+                line: *library.get(b"paceline_pytorch_line\0")?,
                 fails: *library.get(b"paceline_pytorch_fails\0")?,
                 layout: *library.get(b"paceline_pytorch_layout\0")?,
                 workload: *library.get(b"paceline_pytorch_workload\0")?,
@@ -219,6 +221,15 @@ impl Agent {
         let (key, value) = (c_string(key)?, c_string(value)?);
         // SAFETY: both are C strings, and the function does not keep them.
         unsafe { (self.functions.label)(key.as_ptr(), value.as_ptr()) };
+        Ok(())
+    }
+
+    /// Records that a line of the job's own code leads to a phase.
+    #[allow(unsafe_code)]
+    fn line(&self, phase: u8, function: &str, file: &str, line: u32) -> PyResult<()> {
+        let (function, file) = (c_string(function)?, c_string(file)?);
+        // SAFETY: both are C strings, and the function does not keep them.
+        unsafe { (self.functions.line)(phase, function.as_ptr(), file.as_ptr(), line) };
         Ok(())
     }
 

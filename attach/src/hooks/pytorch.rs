@@ -26,6 +26,7 @@ use crate::call_log::{self, Entry, Function, Handle, Kind, LocalRank, Phase};
 use crate::host;
 use crate::labels;
 use crate::layouts;
+use crate::lines;
 use crate::marks;
 use crate::memory;
 use crate::observer::{self, Communicator, Hook};
@@ -346,6 +347,29 @@ pub extern "C" fn paceline_pytorch_updated() {
 #[unsafe(no_mangle)]
 pub extern "C" fn paceline_pytorch_updated_by_several() {
     host::guarded(marks::by_several);
+}
+
+/// Records that a line of the job's own code leads to a phase. `phase` is the code of a [`Phase`]. An unknown code is ignored, and
+/// so are texts that are not UTF-8.
+///
+/// # Safety
+/// `function` and `file` must be C strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn paceline_pytorch_line(
+    phase: u8,
+    function: *const c_char,
+    file: *const c_char,
+    line: u32,
+) {
+    if function.is_null() || file.is_null() {
+        return;
+    }
+    // SAFETY: the caller guarantees it.
+    let (function, file) = unsafe { (CStr::from_ptr(function), CStr::from_ptr(file)) };
+    if let (Some(phase), Ok(function), Ok(file)) = (Phase::from_code(phase), function.to_str(), file.to_str())
+    {
+        host::guarded(|| lines::learn(phase.span(), function, file, line));
+    }
 }
 
 /// Records that the caller, which is the thread that trains, was in a phase from `begin` to `end` (`CLOCK_MONOTONIC`).

@@ -17,6 +17,7 @@ use crate::infer::gpu_clock::GpuClock;
 use crate::infer::place::Placer;
 use crate::labels;
 use crate::layouts;
+use crate::lines;
 use crate::memory;
 use crate::python_stacks;
 use crate::resumed;
@@ -69,6 +70,8 @@ struct Recorded {
     workload: u64,
     /// How often the job had stated a label when its labels were last sent.
     labels: u64,
+    /// The number of lines of code that were sent.
+    lines: usize,
     /// True once the step that the job resumes was sent.
     sent_resumed: bool,
 }
@@ -98,6 +101,7 @@ impl Observed {
             software: learned,
             workload: 0,
             labels: 0,
+            lines: 0,
             sent_resumed: false,
         });
         let is_world = |communicator: &&Communicator| communicator.size == world_size;
@@ -194,6 +198,7 @@ impl Observed {
         recorded.send_software();
         recorded.send_workload();
         recorded.send_labels();
+        recorded.send_lines();
     }
 
     /// Sends a layout that the process has reported, if there is one and the rank is known.
@@ -237,6 +242,14 @@ impl Recorded {
         if let Some((number, workload)) = workload::after(self.workload) {
             self.workload = number;
             self.agent.notes().workload(workload);
+        }
+    }
+
+    /// Sends the lines of code that became known since.
+    fn send_lines(&mut self) {
+        for line in lines::after(self.lines) {
+            self.lines += 1;
+            self.agent.notes().line(line);
         }
     }
 

@@ -24,7 +24,7 @@ macro_rules! modules {
 }
 
 /// The modules of the package.
-const MODULES: [(&str, &str); 28] = modules![
+const MODULES: [(&str, &str); 29] = modules![
     "__init__.py",
     "_agent.py",
     "_buckets.py",
@@ -38,6 +38,7 @@ const MODULES: [(&str, &str); 28] = modules![
     "_imports.py",
     "_labels.py",
     "_layouts.py",
+    "_lines.py",
     "_log.py",
     "_memory.py",
     "_modes.py",

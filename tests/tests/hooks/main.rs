@@ -10,6 +10,7 @@ mod mishaps;
 mod nccl_calls;
 mod nccl_plugin;
 mod nvtx_ranges;
+mod pauses;
 mod pythons;
 mod pytorch;
 mod releases;

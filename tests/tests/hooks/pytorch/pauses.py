@@ -1,9 +1,13 @@
-"""Trains a model that pauses at times: for a checkpoint, an evaluation, a garbage collection, and a compilation."""
+"""Trains a model that pauses at times: for a checkpoint, an evaluation, a garbage collection, and a compilation.
+
+Rank 0 sleeps in one step. A comment marks the lines that lead to a pause.
+"""
 
 import gc
 import io
 import os
 import sys
+import time
 
 import torch
 import torch.distributed as dist
@@ -23,7 +27,7 @@ gc.disable()
 
 def evaluate(evaluated):
     with torch.no_grad():
-        return sum(evaluated(batch).square().mean().item() for batch in held_out)
+        return sum(evaluated(batch).square().mean().item() for batch in held_out)  # evaluation
 
 
 for step in range(STEPS):
@@ -34,16 +38,18 @@ for step in range(STEPS):
     if step % 4 == 1:
         gc.collect()
     if step % 4 == 2:
-        torch.save({"model": model.state_dict(), "more": torch.zeros(2_000_000)}, io.BytesIO())
+        torch.save({"model": model.state_dict(), "more": torch.zeros(2_000_000)}, io.BytesIO())  # checkpoint
     if step % 8 == 3:
         evaluate(model)
     if step % 8 == 7:
         # As many do, because the wrapper may communicate.
-        model.eval()
+        model.eval()  # evaluation
         evaluate(model.module)
         model.train()
     if step == STEPS // 2:
-        torch.compile(lambda x: x.sin() + x.cos(), backend="eager")(torch.randn(8))
+        torch.compile(lambda x: x.sin() + x.cos(), backend="eager")(torch.randn(8))  # compilation
+    if step == STEPS // 2 + 10 and dist.get_rank() == 0:
+        time.sleep(1.5)  # once
 
 if dist.get_rank() == 0:
     print("loss", loss.item(), flush=True)
