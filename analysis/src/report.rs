@@ -77,7 +77,7 @@ pub struct RunFacts {
     pub bursts: Vec<Option<Activity>>,
     /// The newest stacks of each rank's threads.
     pub stacks: Vec<Option<Arc<Stacks>>>,
-    /// The stacks of each rank's newest long steps, oldest first.
+    /// The stacks of each rank's newest and longest long steps, oldest first.
     pub long_steps: Vec<Vec<Arc<LongStep>>>,
     /// The lines of code in which each rank does what its spans record, as far as they are known: of checkpoints, for instance.
     pub span_lines: Vec<Vec<SpanLine>>,

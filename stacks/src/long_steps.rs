@@ -63,7 +63,8 @@ pub fn on_long_steps<S: FnMut(&Window) -> Result<Profile, String>>(
                 Turn::Sample { begun, usual, length } => {
                     let window = Window::of(length, stop).within_step(&progress, begun);
                     let (long, cost) = sampled(&window, begun, usual, &mut sample);
-                    turns.sampled(Instant::now(), cost);
+                    let lasted = (agent::clock::now() - begun).max(0).unsigned_abs();
+                    turns.ended(Instant::now(), Duration::from_nanos(lasted), cost);
                     long.into_iter().for_each(|long| notes.long_step(long));
                 }
             }
@@ -107,10 +108,13 @@ enum Turn {
 /// Decides which steps are sampled, and when.
 struct Turns {
     shortest_between: Duration,
-    /// The time before which nothing is sampled.
+    /// The time before which nothing is sampled, because of the budget.
+    affordable: Instant,
+    /// The time before which nothing usual is sampled.
     ready: Instant,
-    /// When the newest sampling began.
+    /// When the newest sampling began, and how long its step had lasted when it ended.
     began: Instant,
+    sampled: Duration,
     /// The newest long step that was seen, whether it is sampled, and when it is sampled next.
     step: Option<(MonoNanos, bool, Instant)>,
     again_after: Duration,
@@ -123,8 +127,10 @@ impl Turns {
     fn new(ranks: u32, ready: Instant) -> Self {
         Self {
             shortest_between: SHORTEST_BETWEEN * ranks.div_ceil(RANKS).max(1),
+            affordable: ready,
             ready,
             began: ready,
+            sampled: Duration::ZERO,
             step: None,
             again_after: AGAIN_AFTER,
             seen: 0,
@@ -148,12 +154,15 @@ impl Turns {
             return wait(left);
         }
         let (is_chosen, due, is_first) = self.step_at(begun, at);
-        if !is_chosen {
-            return Turn::Wait(LOOK_EVERY.1.min(usual.max(LOOK_EVERY.0)));
+        // A step that is far longer than the one that was sampled last does not wait for its turn.
+        let until_far_longer = (2 * self.sampled).saturating_sub(lasts);
+        if !is_chosen && !until_far_longer.is_zero() {
+            return wait(until_far_longer);
         }
-        let left = self.ready.max(due).saturating_duration_since(at);
+        let ready = if until_far_longer.is_zero() { self.affordable } else { self.ready };
+        let left = ready.max(due).saturating_duration_since(at);
         if !left.is_zero() {
-            return wait(left);
+            return wait(if until_far_longer.is_zero() { left } else { left.min(until_far_longer) });
         }
         self.began = at;
         Turn::Sample { begun, usual, length: if is_first { FIRST_LENGTH } else { LATER_LENGTH } }
@@ -174,10 +183,12 @@ impl Turns {
         (is_chosen, at, true)
     }
 
-    /// Notes that a sampling ended, which took `cost` of processor time.
-    fn sampled(&mut self, at: Instant, cost: Duration) {
+    /// Notes that a sampling ended, which took `cost` of processor time. Its step had lasted for `lasted` by then.
+    fn ended(&mut self, at: Instant, lasted: Duration, cost: Duration) {
         self.samplings = self.samplings.saturating_add(1);
-        self.ready = self.began + self.shortest_between.max(BUDGET * cost);
+        self.sampled = lasted;
+        self.affordable = self.began + BUDGET * cost;
+        self.ready = self.affordable.max(self.began + self.shortest_between);
         if let Some((_, _, due)) = &mut self.step {
             *due = at + self.again_after;
         }

@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use wire::stacks::{LongStep, SpanLine};
 
-/// The largest number of long steps whose stacks are kept, per rank.
-const MAX_LONG_STEPS: usize = 8;
+/// The number of newest long steps of a rank whose stacks are kept.
+const NEWEST: usize = 8;
+/// The number of older ones that are kept: the longest. In a long job, steps that are a little too long come now and then.
+const LONGEST: usize = 4;
 /// The largest size of these stacks in a run, in bytes. Each rank has an equal share.
 const LONG_STEPS_BYTES: usize = 32 << 20;
 /// The largest number of lines, per rank. There are ten kinds of spans, and a job does each of them in few places.
@@ -16,7 +18,9 @@ const MAX_LINES: usize = 32;
 /// What one rank has said.
 #[derive(Default)]
 pub struct OwnCode {
-    long_steps: VecDeque<Arc<LongStep>>,
+    newest: VecDeque<Arc<LongStep>>,
+    /// The longest ones before the newest, oldest first.
+    longest: Vec<Arc<LongStep>>,
     lines: BTreeSet<SpanLine>,
 }
 
@@ -28,15 +32,28 @@ impl OwnCode {
     }
 
     fn bytes_of_steps(&self) -> usize {
-        self.long_steps.iter().map(|long| size_of::<LongStep>() + long.bytes()).sum()
+        self.longest.iter().chain(&self.newest).map(|long| size_of::<LongStep>() + long.bytes()).sum()
     }
 
-    /// Adds the stacks of a long step of one of `ranks` ranks. Without space, the oldest ones are dropped.
+    /// Adds the stacks of a long step of one of `ranks` ranks. Without space, older ones are dropped.
     pub(super) fn add_long_step(&mut self, long: LongStep, ranks: usize) {
-        self.long_steps.push_back(Arc::new(long));
+        self.newest.push_back(Arc::new(long));
+        if self.newest.len() > NEWEST {
+            self.longest.extend(self.newest.pop_front());
+        }
         let share = LONG_STEPS_BYTES / ranks.max(1);
-        while self.long_steps.len() > MAX_LONG_STEPS || self.bytes_of_steps() > share {
-            self.long_steps.pop_front();
+        while self.longest.len() > LONGEST || !self.longest.is_empty() && self.bytes_of_steps() > share {
+            self.drop_shortest();
+        }
+        while self.bytes_of_steps() > share {
+            self.newest.pop_front();
+        }
+    }
+
+    fn drop_shortest(&mut self) {
+        let lasted = |(_, long): &(usize, &Arc<LongStep>)| long.until - long.begun;
+        if let Some((shortest, _)) = self.longest.iter().enumerate().min_by_key(lasted) {
+            self.longest.remove(shortest);
         }
     }
 
@@ -47,9 +64,9 @@ impl OwnCode {
         }
     }
 
-    /// Returns the stacks of the newest long steps, oldest first.
+    /// Returns the stacks of the newest and the longest long steps, oldest first.
     pub(super) fn long_steps(&self) -> Vec<Arc<LongStep>> {
-        self.long_steps.iter().cloned().collect()
+        self.longest.iter().chain(&self.newest).cloned().collect()
     }
 
     /// Returns the lines, in order of their kind.
@@ -71,8 +88,12 @@ mod tests {
     }
 
     fn long(begun: i64, frames: usize) -> LongStep {
+        lasting(begun, 2, frames)
+    }
+
+    fn lasting(begun: i64, nanos: i64, frames: usize) -> LongStep {
         let profile = Profile { frames: vec![frame(1); frames], ..Profile::default() };
-        let (from, until) = (MonoNanos(begun + 1), MonoNanos(begun + 2));
+        let (from, until) = (MonoNanos(begun + 1), MonoNanos(begun + nanos));
         LongStep { begun: MonoNanos(begun), usual_nanos: 1, from, until, profile }
     }
 
@@ -81,10 +102,13 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_long_steps_are_kept_within_the_share_of_a_rank() {
+    fn the_newest_and_the_longest_are_kept_within_the_share_of_a_rank() {
         let mut code = OwnCode::default();
-        (0..20).for_each(|at| code.add_long_step(long(at, 10), 2));
-        assert_eq!(begun(&code), (12..20).collect::<Vec<_>>());
+        for at in 0..20 {
+            let nanos = if [1, 3, 4, 7, 9].contains(&at) { 100 + at } else { 2 };
+            code.add_long_step(lasting(at, nanos, 10), 2);
+        }
+        assert_eq!(begun(&code), [[3, 4, 7, 9].as_slice(), &(12..20).collect::<Vec<_>>()].concat());
         // Of 65,536 ranks, each has 512 bytes.
         code.add_long_step(long(20, 2), 65_536);
         assert_eq!(begun(&code), [20]);

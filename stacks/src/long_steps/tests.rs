@@ -32,7 +32,7 @@ impl Job {
                 Turn::Sample { length, .. } => {
                     let from = self.now;
                     self.now = (from + length).min(end);
-                    self.turns.sampled(self.origin + self.now, self.cost);
+                    self.turns.ended(self.origin + self.now, self.now - begun, self.cost);
                     self.sampled.push((from - begun, self.now - from));
                 }
             }
@@ -65,6 +65,17 @@ fn a_step_that_does_not_end_is_sampled_ever_more_rarely() {
     assert_eq!(begins, [0, 7, 15, 32, 64, 129, 257, 514]);
     let lengths: Vec<Duration> = job.sampled.iter().map(|(_, length)| *length).collect();
     assert_eq!(lengths[..2], [FIRST_LENGTH, LATER_LENGTH]);
+}
+
+#[test]
+fn a_step_that_is_far_longer_than_the_last_one_does_not_wait_for_its_turn() {
+    let mut job = Job::of(1_024);
+    for length in [5, 4, 30, 5, 20] {
+        (0..10).for_each(|_| job.step(USUAL));
+        job.step(length * USUAL);
+    }
+    // The second and the fourth are like the one before, and the last one is no longer than the third.
+    assert_eq!(job.sampled, [(3 * USUAL, 2 * USUAL), (10 * USUAL, 20 * USUAL)]);
 }
 
 #[test]

@@ -14,7 +14,6 @@ use wire::views::{
 
 use super::super::budget::RECENT_STEPS;
 use super::super::faults::Faults;
-use super::super::own_code::OwnCode;
 use super::{REPORTING_NANOS, RankState, Refused, Run};
 use crate::settings;
 
@@ -102,8 +101,8 @@ impl Run {
             hosts: self.ranks.first(ranks).map(|rank| rank?.host()).collect(),
             bursts: self.ranks.first(ranks).map(|rank| rank?.devices.activity(now)).collect(),
             stacks: self.ranks.first(ranks).map(|rank| rank?.stacks.newest().cloned()).collect(),
-            long_steps: self.of_code(ranks, OwnCode::long_steps),
-            span_lines: self.of_code(ranks, OwnCode::lines),
+            long_steps: self.long_steps(ranks),
+            span_lines: self.span_lines(ranks),
             work: self.ranks.first(ranks).map(|rank| rank.map(RankState::work)).collect(),
             other_layouts: self.other_layouts(&layouts),
             layouts,
@@ -113,11 +112,6 @@ impl Run {
             hidden_steps: self.steps.hidden().collect(),
             goodput: self.goodput(now),
         }
-    }
-
-    /// Returns what each of `ranks` ranks said of its code.
-    fn of_code<T>(&self, ranks: usize, of: impl Fn(&OwnCode) -> Vec<T>) -> Vec<Vec<T>> {
-        self.ranks.first(ranks).map(|rank| rank.map(|rank| of(&rank.own_code)).unwrap_or_default()).collect()
     }
 
     /// Returns the unit of a sample, as rank 0 or the first rank that has reported it states it.
