@@ -75,10 +75,10 @@ mod tests {
     fn a_window_ends_with_its_step() {
         let (progress, begun) = (Progress::default(), MonoNanos(7));
         progress.begins(begun);
-        let window = Window::of(Duration::from_mins(1), &Stop::default()).within_step(&progress, begun);
+        let window = Window::of(Duration::from_hours(1), &Stop::default()).within_step(&progress, begun);
         assert!(!window.is_over());
         std::thread::scope(|scope| {
-            scope.spawn(|| window.wait(Duration::from_mins(1)));
+            scope.spawn(|| window.wait(Duration::from_secs(20)));
             progress.step_ended(MonoNanos(9));
         });
         assert!(window.is_over());
