@@ -154,6 +154,7 @@ mod tests {
             bytes: 1_000,
             culprit,
             last_by_nanos: None,
+            newly_late_nanos: None,
             wait_nanos: Some(wait),
             wait_clock_free_nanos: 0.0,
             transfer_nanos: Some(100.0 - wait),

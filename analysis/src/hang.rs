@@ -61,9 +61,9 @@ pub fn detect(
         instrumentation,
     });
     Some(Hang {
-        since_seconds,
+        since_seconds: Some(since_seconds),
         since_unix_millis: None,
-        limit_seconds,
+        limit_seconds: Some(limit_seconds),
         ranks: behind,
         sentence,
         standing: Vec::new(),

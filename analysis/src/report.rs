@@ -197,7 +197,9 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         let values = observed.iter().map(|step| of(step) as f64);
         reasons.of_steps(|| stats::spread(values).ok_or(Missing::NoObservedStep))
     };
+    let is_imported = facts.instrumentation == Instrumentation::Trace;
     let throughput = || match observed.len() {
+        _ if is_imported && batch(&observed).is_none() => Err(Missing::NotInFiles),
         1 => Err(Missing::OneObservedStep),
         _ => throughput(&observed).ok_or(Missing::NoSamples),
     };
@@ -234,7 +236,9 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         local_step_time_nanos: spread(|step| step.local_nanos),
         period_nanos: reasons.of_steps(|| period_nanos.ok_or(Missing::NoObservedStep)),
         throughput: reasons.of_steps(throughput),
-        batch: reasons.of_steps(|| batch(&observed).ok_or(Missing::NoSamples)),
+        batch: reasons.of_steps(|| {
+            batch(&observed).ok_or(if is_imported { Missing::NotInFiles } else { Missing::NoSamples })
+        }),
         sample_unit: facts.sample_unit.clone(),
         flops_utilization: flops_utilization(facts, &observed),
         goodput: facts.goodput.clone().into(),
@@ -254,7 +258,12 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
             true => Missing::RanksWithoutFile.into(),
             false => reasons.of_collectives(|| comm_model.ok_or(Missing::OneBucketSize)),
         },
-        ledger,
+        // Where neither compute nor the times of collectives are recorded, each part would be 0 or unknown.
+        ledger: if reasons.only_enqueued && has_only_collectives(facts, &ledger) {
+            Vec::new()
+        } else {
+            ledger
+        },
         verdicts: written(verdicts),
         past_faults: Vec::new(),
         notes: written(notes),
@@ -357,6 +366,15 @@ fn ranks_of<'a>(steps: &'a [&StepAnalysis]) -> impl Iterator<Item = (usize, &'a 
 }
 
 fn flops_utilization(facts: &RunFacts, observed: &[&StepAnalysis]) -> FlopsUtilization {
+    if facts.instrumentation == Instrumentation::Trace {
+        let missing = || Missing::NotInFiles.into();
+        return FlopsUtilization {
+            basis: None,
+            model: missing(),
+            hardware: missing(),
+            model_flops_per_second: missing(),
+        };
+    }
     let used = mfu::used(&facts.work, &facts.sample_unit, observed);
     FlopsUtilization {
         basis: used

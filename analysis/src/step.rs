@@ -1,6 +1,8 @@
 //! One step on all ranks: ledger, overlap, waits, lateness (`docs/metrics.md`, "One bucket on one rank" and "One step
 //! on one rank").
 
+mod lateness;
+
 use wire::clock::{MonoNanos, ServerNanos};
 use wire::event::{Source, SpanKind, StepRecord};
 use wire::ids::{Bucket, Comm, Seq, Step};
@@ -94,6 +96,9 @@ pub struct CollectiveAnalysis {
     /// By how much it started after the rank before it; `None` as above, among one rank, and if the clocks of both may be
     /// wrong by as much.
     pub last_by_nanos: Option<u64>,
+    /// The part of `last_by_nanos` by which it had not been late in the collective before. Ranks that enqueue collectives ahead start one
+    /// as soon as the one before it ends, so that a rank that fell behind once is late in all of them.
+    pub newly_late_nanos: Option<u64>,
     /// The mean over ranks of the wait by aligned clocks.
     pub wait_nanos: Option<f64>,
     /// The mean over ranks of the clock-free wait.
@@ -297,8 +302,13 @@ pub fn analyse(records: &StepRecords, fits: &[Option<ClockFit>]) -> StepAnalysis
         Some(RankSets::new(rank, step.as_ref()?, waits))
     };
     let sets: Vec<Option<RankSets>> = records.ranks.iter().zip(&joined.waits).enumerate().map(sets).collect();
-    let collectives: Vec<CollectiveAnalysis> =
-        joined.collectives.iter().filter_map(|collective| analyse_collective(collective, &sets)).collect();
+    let before = std::iter::once(None).chain(joined.collectives.iter().map(Some));
+    let collectives: Vec<CollectiveAnalysis> = joined
+        .collectives
+        .iter()
+        .zip(before)
+        .filter_map(|(collective, before)| analyse_collective(collective, before, &sets))
+        .collect();
     let mut ranks: Vec<Option<RankAnalysis>> = records
         .ranks
         .iter()
@@ -357,8 +367,10 @@ fn analyse_rank(step: &RankStep, sets: &RankSets) -> RankAnalysis {
     }
 }
 
+/// Analyses a collective. `before` is the one before it in the order of [`Joined::collectives`].
 fn analyse_collective(
     collective: &JoinedCollective<'_>,
+    before: Option<&JoinedCollective<'_>>,
     sets: &[Option<RankSets>],
 ) -> Option<CollectiveAnalysis> {
     let members = &collective.members;
@@ -382,7 +394,8 @@ fn analyse_collective(
         bucket: first.bucket,
         bytes: first.bytes,
         culprit: collective.latest.map(|(rank, _)| rank),
-        last_by_nanos: last_by(collective),
+        last_by_nanos: lateness::last_by(collective),
+        newly_late_nanos: lateness::newly_late(collective, before),
         wait_nanos: stats::mean(aligned().map(|(wait, _)| wait as f64)),
         wait_clock_free_nanos: stats::mean(members.iter().map(|member| member.wait.clock_free as f64))?,
         transfer_nanos: stats::median(
@@ -393,15 +406,6 @@ fn analyse_collective(
         unclear_nanos: within(RankSets::unclear_within),
         duration_nanos: within(|_, (begin, end)| end.saturating_sub(begin).max(0).unsigned_abs()),
     })
-}
-
-/// Returns by how much the last rank started after the one before it, in nanoseconds; `None` if their clocks may be wrong by
-/// as much.
-fn last_by(collective: &JoinedCollective<'_>) -> Option<u64> {
-    let (rank, last) = collective.latest?;
-    let others = collective.members.iter().filter(|member| member.rank != rank);
-    let (before, bound) = others.filter_map(|member| Some((member.start?, member.wait.bound))).max()?;
-    Some((last - before).max(0).unsigned_abs()).filter(|&nanos| nanos >= bound)
 }
 
 fn add_caused_waits(ranks: &mut [Option<RankAnalysis>], joined: &Joined<'_>) {

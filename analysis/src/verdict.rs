@@ -116,7 +116,11 @@ pub(crate) fn judge(
             Err(missing) => (Findings::default(), Some(missing)),
         };
     }
-    (verdicts(steps, setting), insufficient(steps.len(), ranks))
+    let mut found = verdicts(steps, setting);
+    if setting.is_recorded {
+        few::complete(&mut found, steps, setting);
+    }
+    (found, insufficient(steps.len(), ranks))
 }
 
 /// Returns why a recorded job has no verdict although a rank is late: nothing shows whether ranks compute while their collectives

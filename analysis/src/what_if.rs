@@ -12,7 +12,7 @@ use crate::stats;
 use crate::step::StepAnalysis;
 
 /// The largest number of ranks that are listed: those that would save most.
-const MAX_RANKS: usize = 16;
+pub(crate) const MAX_RANKS: usize = 16;
 /// The least share of steps with a trusted replay; below it, the answer is withheld.
 const MIN_TRUSTED: f64 = 0.5;
 /// The largest share of a step that can be wasted: a slowdown is finite.

@@ -23,6 +23,8 @@ const MIN_SHARE: f64 = 0.05;
 const TAIL_SHARE: f64 = 0.7;
 /// The share of the whole saving that evening out one phase must save for the phase to explain an imbalance.
 const PHASE_EXPLAINS: f64 = 0.5;
+/// The share of the whole saving that one rank must save for ranks not to take turns.
+const ONE_RANK_EXPLAINS: f64 = 0.75;
 
 /// The share of slower compute by which steps must become slower too. Otherwise the additional compute was hidden.
 const RISES_ALONG: f64 = 0.5;
@@ -144,6 +146,12 @@ fn turns(steps: &[&StepAnalysis], explained: u64, setting: &Setting<'_>) -> Opti
         mean(&|replay| replay.phase(Phase::Forward).max(0.0) + replay.phase(Phase::Backward).max(0.0));
     let whole = mean(&|replay| replay.alike_nanos.into());
     let cost = whole - explained as f64;
+    // One rank whose fix alone saves most takes no turns with others, however few steps there are to name it.
+    let ranks = replays.iter().map(|replay| replay.ranks.len()).max().unwrap_or(0);
+    let of_rank = |rank: usize| mean(&|replay| replay.ranks.get(rank).map_or(0.0, |&nanos| nanos.into()));
+    if explained == 0 && (0..ranks).any(|rank| of_rank(rank) >= ONE_RANK_EXPLAINS * whole) {
+        return None;
+    }
     let variation = variation(steps);
     let of =
         |wanted: Phase| evened.iter().find(|(phase, _)| *phase == wanted).map_or(0.0, |(_, nanos)| *nanos);

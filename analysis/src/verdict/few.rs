@@ -8,7 +8,7 @@
 //! is then held against it ([`super::longest`]).
 
 use wire::event::Function;
-use wire::views::{Confidence, Missing, VerdictState};
+use wire::views::{Confidence, Culprit, Group, Missing, VerdictState};
 
 use super::chance::{Delay, MAX_CHANCE, chance, scores};
 use super::{Findings, MIN_STEPS, Setting, Suspicion, claim, everyone, is_notable};
@@ -20,50 +20,117 @@ use claim::Claim;
 /// The number of delays that decide whether a rank is late, the newest ones: their draws take some hundredths of a second.
 const MOST_DELAYS: usize = 2_000;
 
-/// Judges the observed steps of a recorded job, fewer than a live run needs for a verdict.
+/// Judges the observed steps of a recorded job.
 ///
 /// # Errors
 /// Returns the reason why no rank is named.
 pub(super) fn judge(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Result<Findings, Missing> {
     let ranks = steps.iter().map(|step| step.ranks.len()).max().unwrap_or(0);
-    let delays: Vec<Delay> = steps.iter().flat_map(|step| delays(step)).collect();
+    let delays = newest_delays(steps);
     let unclear = || Missing::FewCollectives { collectives: delays.len() as u64, steps: steps.len() as u64 };
-    let scores = scores(&delays, ranks);
-    let Some(worst) = (0..ranks).max_by(|&a, &b| scores[a].total_cmp(&scores[b])) else {
+    if ranks == 0 {
         return Err(Missing::NoObservedStep);
-    };
+    }
     if delays.is_empty() {
         let finding = everyone::longest_of_group(steps).ok_or_else(unclear)?;
         return Ok(Findings { verdicts: vec![finding], notes: Vec::new() });
     }
-    let chance = chance(&delays, ranks, scores[worst]);
-    if chance > MAX_CHANCE {
-        return Err(unclear());
+    let late = late(&delays, ranks);
+    let mut found: Vec<Finding> = late.iter().filter_map(|late| accuse_late(steps, late, setting)).collect();
+    if found.is_empty() {
+        return Err(late.first().map_or_else(unclear, |late| at_no_cost(late, &delays)));
     }
-    let last = delays.iter().filter(|delay| delay.rank == worst).count();
-    let finding = accuse(steps, worst, setting).map(|mut finding| {
-        finding.verdict.confidence = Confidence::Medium;
-        finding.verdict.onset = None;
-        // Whether the fault goes on after the last recorded step is not known.
-        finding.verdict.state = VerdictState::Active;
-        (finding.verdict.persistence, finding.verdict.device_hours_per_day) = (None, None);
-        finding.statement = Statement::InRecordedSteps { steps: steps.len() };
-        finding.evidence.insert(0, Evidence::LastInCollectives { last, collectives: delays.len(), chance });
-        finding
-    });
-    let Some(finding) = finding else { return Err(unclear()) };
-    Ok(match is_notable(&finding.verdict, steps, setting) {
-        true => Findings { verdicts: vec![finding], notes: Vec::new() },
-        false => Findings { verdicts: Vec::new(), notes: vec![finding] },
-    })
+    found.sort_by_key(|finding| std::cmp::Reverse(finding.verdict.lost_nanos()));
+    let (verdicts, notes) =
+        found.into_iter().partition(|finding| is_notable(&finding.verdict, steps, setting));
+    Ok(Findings { verdicts, notes })
+}
+
+/// Adds what collectives say to the findings on a recorded job that has as many steps as a live run needs for a verdict. Single ranks
+/// are named there by how many whole steps they cost, so that in a recording of some tens of steps none may be named that is last in
+/// nearly all of them. A rank that is named here does not take turns with the others.
+pub(super) fn complete(found: &mut Findings, steps: &[&StepAnalysis], setting: &Setting<'_>) {
+    let names_ranks = |finding: &Finding| finding.verdict.culprit != Some(Culprit::All);
+    if found.verdicts.iter().chain(&found.notes).any(names_ranks) || newest_delays(steps).is_empty() {
+        return;
+    }
+    let Ok(late) = judge(steps, setting) else { return };
+    let takes_turns = |finding: &Finding| matches!(finding.statement, Statement::Turns { .. });
+    for (found, late) in [(&mut found.verdicts, late.verdicts), (&mut found.notes, late.notes)] {
+        found.retain(|finding| !takes_turns(finding));
+        found.splice(0..0, late);
+    }
+}
+
+/// A rank that is late more than chance explains.
+struct Late {
+    rank: usize,
+    /// The number of collectives in which it is last.
+    last: usize,
+    /// The number of collectives in which it, or a rank that is not late more than it, is last.
+    collectives: usize,
+    chance: f64,
+}
+
+/// Returns the ranks that are late more than chance explains, the latest first. Once a rank is found, chance is that of the other
+/// ranks in the other collectives.
+fn late(delays: &[Delay], ranks: usize) -> Vec<Late> {
+    let mut late = Vec::new();
+    let mut others: Vec<usize> = (0..ranks).collect();
+    while others.len() > 1 {
+        let place = |rank: usize| others.iter().position(|&other| other == rank);
+        let group = Group::from_ranks(0..others.len());
+        let left = delays
+            .iter()
+            .filter_map(|delay| Some(Delay { rank: place(delay.rank)?, group, first: 0, ..*delay }));
+        let left: Vec<Delay> = left.collect();
+        let scores = scores(&left, others.len());
+        let Some(worst) = (0..others.len()).max_by(|&a, &b| scores[a].total_cmp(&scores[b])) else { break };
+        let chance = if left.is_empty() { 1.0 } else { chance(&left, others.len(), scores[worst]) };
+        if chance > MAX_CHANCE {
+            break;
+        }
+        let last = left.iter().filter(|delay| delay.rank == worst).count();
+        late.push(Late { rank: others.remove(worst), last, collectives: left.len(), chance });
+    }
+    late
+}
+
+/// Returns the finding on a late rank; `None` if its fix saves nothing.
+fn accuse_late(steps: &[&StepAnalysis], late: &Late, setting: &Setting<'_>) -> Option<Finding> {
+    let mut finding = accuse(steps, late.rank, setting)?;
+    finding.verdict.confidence = Confidence::Medium;
+    finding.verdict.onset = None;
+    // Whether the fault goes on after the last recorded step is not known.
+    finding.verdict.state = VerdictState::Active;
+    (finding.verdict.persistence, finding.verdict.device_hours_per_day) = (None, None);
+    finding.statement = Statement::InRecordedSteps { steps: steps.len() };
+    let &Late { last, collectives, chance, .. } = late;
+    finding.evidence.insert(0, Evidence::LastInCollectives { last, collectives, chance });
+    Some(finding)
+}
+
+/// Returns why a late rank has no verdict whose fix saves nothing.
+fn at_no_cost(late: &Late, delays: &[Delay]) -> Missing {
+    let own = delays.iter().filter(|delay| delay.rank == late.rank).map(|delay| delay.nanos);
+    Missing::LateAtNoCost {
+        rank: late.rank as u32,
+        last: late.last as u64,
+        collectives: late.collectives as u64,
+        nanos: stats::mean(own).unwrap_or(0.0) as u64,
+    }
+}
+
+/// Returns the delays of the newest steps, at most [`MOST_DELAYS`].
+fn newest_delays(steps: &[&StepAnalysis]) -> Vec<Delay> {
+    steps.iter().rev().flat_map(|step| delays(step)).take(MOST_DELAYS).collect()
 }
 
 /// Names the rank that is late, if one is late more than chance explains, in a job that does not show whether ranks compute while
 /// their collectives run: the cost of lateness is not known there. `function` is that of most of these collectives.
 pub(super) fn late_at_unknown_cost(steps: &[&StepAnalysis], function: Function) -> Option<Missing> {
     let ranks = steps.iter().map(|step| step.ranks.len()).max()?;
-    let newest = steps.iter().rev().flat_map(|step| delays(step));
-    let delays: Vec<Delay> = newest.take(MOST_DELAYS).collect();
+    let delays = newest_delays(steps);
     let scores = scores(&delays, ranks);
     let worst = (0..ranks).max_by(|&a, &b| scores[a].total_cmp(&scores[b]))?;
     let own: Vec<f64> = delays.iter().filter(|delay| delay.rank == worst).map(|delay| delay.nanos).collect();
@@ -82,7 +149,7 @@ fn delays(step: &StepAnalysis) -> impl Iterator<Item = Delay> {
     let ranks = step.ranks.len() as u32;
     let of_all = step.collectives.iter().filter(move |one| one.group.ranks == ranks);
     of_all.filter_map(|one| {
-        let (rank, nanos) = (one.culprit?, one.last_by_nanos? as f64);
+        let (rank, nanos) = (one.culprit?, one.newly_late_nanos.filter(|&nanos| nanos > 0)? as f64);
         Some(Delay { rank, nanos, group: one.group, first: one.first })
     })
 }
@@ -104,3 +171,6 @@ fn accuse(steps: &[&StepAnalysis], rank: usize, setting: &Setting<'_>) -> Option
 pub(super) fn applies(steps: usize, ranks: usize, setting: &Setting<'_>) -> bool {
     setting.is_recorded && ranks >= 2 && (1..MIN_STEPS).contains(&steps)
 }
+
+#[cfg(test)]
+mod tests;

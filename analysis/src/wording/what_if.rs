@@ -2,6 +2,8 @@
 
 use wire::views::what_if::WhatIf;
 
+use crate::what_if::MAX_RANKS;
+
 /// Says what is wasted, and how that differs from the slowdown against even ranks.
 #[must_use]
 pub fn slowdowns(what_if: &WhatIf) -> [String; 2] {
@@ -12,7 +14,13 @@ pub fn slowdowns(what_if: &WhatIf) -> [String; 2] {
     );
     let of_slowest = match what_if.slowest_share.known() {
         Some(share) => {
-            format!(", and the slowest 3 % of the ranks make {} of the difference", units::percent(*share))
+            // The list has all ranks of a small job, of which 3 % are one rank.
+            let slowest = if what_if.ranks.len() < MAX_RANKS {
+                "slowest rank makes"
+            } else {
+                "slowest 3 % of the ranks make"
+            };
+            format!(", and the {slowest} {} of the difference", units::percent(*share))
         }
         None => String::new(),
     };

@@ -112,7 +112,10 @@ pub fn document(report: &Report) -> Document {
     let of = |list: &[Verdict]| list.iter().map(|one| statement(report, one)).collect();
     let mut about = vec![format!("{}, {state}", units::ranks(report.ranks))];
     if let Some((first, last)) = report.step_range {
-        about.push(format!("{} observed steps, {first} to {last}", report.steps));
+        about.push(match report.steps {
+            1 => format!("1 observed step, {first}"),
+            steps => format!("{steps} observed steps, {first} to {last}"),
+        });
     }
     Document {
         name: report.name.clone(),

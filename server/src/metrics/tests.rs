@@ -124,6 +124,7 @@ fn enqueued() -> CollectiveAnalysis {
         bytes: 0,
         culprit: None,
         last_by_nanos: None,
+        newly_late_nanos: None,
         wait_nanos: None,
         wait_clock_free_nanos: 0.0,
         transfer_nanos: None,

@@ -132,8 +132,21 @@ pub enum Missing {
         /// The function of most of the collectives during which ranks may compute.
         function: Function,
     },
+    /// A rank of a recorded job is late, and that costs nothing.
+    LateAtNoCost {
+        /// The rank that is last most often.
+        rank: u32,
+        /// In how many collectives it is last.
+        last: u64,
+        /// The number of collectives among all ranks that have a last rank.
+        collectives: u64,
+        /// By how much it is later than the rank before it, in the mean over these, in nanoseconds.
+        nanos: u64,
+    },
     /// There are too few shadow steps to measure the cost of recording.
     FewShadowSteps,
+    /// Imported files do not have it.
+    NotInFiles,
     /// No observed step can be replayed.
     NotReplayed,
     /// Most steps take another time in the replay than they took.
@@ -242,7 +255,16 @@ impl fmt::Display for Missing {
                     function.plural()
                 );
             }
+            Self::LateAtNoCost { rank, last, collectives, nanos } => {
+                return write!(
+                    f,
+                    "rank {rank} is the last to start in {last} of {collectives} collectives, which is more than chance explains, by \
+                     {:.1} ms in the mean; that costs nothing, because steps would take as long if it worked like the other ranks",
+                    *nanos as f64 / 1e6
+                );
+            }
             Self::FewShadowSteps => "fewer than six shadow steps between observed ones",
+            Self::NotInFiles => "the imported files do not say it",
             Self::NotReplayed => {
                 "no observed step can be replayed: records of some rank are missing, or collectives are among only \
                  some ranks and clocks are not aligned, or there are too many ranks and collectives to replay"

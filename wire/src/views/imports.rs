@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{Rank, RunId};
 
 /// Parts of the names of traces, tables and logs. A killed job leaves `.tmp` behind.
-pub const RECORDING_NAMES: [&str; 5] = [".json", ".tmp", ".parquet", ".log", ".pickle"];
+pub const RECORDING_NAMES: [&str; 6] = [".json", ".tmp", ".parquet", ".log", ".pickle", ".pkl"];
 
 /// Returns whether a file of this name is read if it is in a folder that is imported. PyTorch's flight recorder gives its dumps no
 /// ending: `nccl_trace_rank_3`.

@@ -48,14 +48,16 @@ impl RunState {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Hang {
-    /// The time since the last step completed, in seconds.
-    pub since_seconds: f64,
+    /// The time since the last step completed, in seconds; `None` for a hang that imported files show.
+    #[serde(default)]
+    pub since_seconds: Option<f64>,
     /// When the last step completed, on the server's clock, in milliseconds since the Unix epoch.
     #[serde(default)]
     pub since_unix_millis: Option<u64>,
-    /// The limit that was exceeded, in seconds.
-    pub limit_seconds: f64,
-    /// The ranks whose next collective has not started.
+    /// The limit that was exceeded, in seconds; `None` for a hang that imported files show.
+    #[serde(default)]
+    pub limit_seconds: Option<f64>,
+    /// The ranks whose next collective has not started; empty if it does not show which these are.
     pub ranks: Vec<Rank>,
     /// Sentences for the user.
     pub sentence: String,

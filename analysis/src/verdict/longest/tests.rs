@@ -33,6 +33,7 @@ fn collective(function: Function, ranks: &[usize]) -> CollectiveAnalysis {
         bytes: 0,
         culprit: None,
         last_by_nanos: None,
+        newly_late_nanos: None,
         wait_nanos: None,
         wait_clock_free_nanos: 0.0,
         transfer_nanos: None,

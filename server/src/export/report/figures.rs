@@ -16,9 +16,20 @@ pub(super) fn section(report: &Report) -> Section {
     let percent = |figure: &Figure<f64>| figure.value().map(units::percent);
     add(
         "step time",
-        report.period_nanos.value().zip(report.step_time_nanos.value()).map(|(mean, time)| {
-            let (median, p90, p99) = (nanos(time.median), nanos(time.p90), nanos(time.p99));
-            format!("{} mean (median {median}, p90 {p90}, p99 {p99})", nanos(mean))
+        report.step_time_nanos.value().map(|time| {
+            let [mean, median, p90, p99] = [time.mean, time.median, time.p90, time.p99].map(nanos);
+            format!("{mean} mean (median {median}, p90 {p90}, p99 {p99})")
+        }),
+    );
+    // Ranks that begin a step at different times share a part of it with the step before.
+    let period = report.period_nanos.value().zip(report.step_time_nanos.value());
+    add(
+        "period",
+        period.filter(|(period, time)| nanos(*period) != nanos(time.mean)).map(|(period, _)| {
+            format!(
+                "{} mean: the step time less what steps share where ranks begin one at different times",
+                nanos(period)
+            )
         }),
     );
     let unit = &report.sample_unit;

@@ -76,7 +76,10 @@ pub(super) fn losses(report: &Report) -> Option<Section> {
     let table = Table { head: head(&["", "of the step"]), rows, ..Table::default() };
     section(
         "Where efficiency goes",
-        vec![format!("Efficiency is {kind}. Efficiency and losses sum to 100 %.")],
+        vec![
+            format!("Efficiency is {kind}. Efficiency and losses sum to 100 %."),
+            "Imbalance is the part of the exposed wait that steady differences between ranks explain.".into(),
+        ],
         true,
         table,
     )

@@ -297,9 +297,9 @@ fn html_has_no_external_resources_and_names_are_escaped() {
 #[test]
 fn a_hang_is_the_first_headline_and_a_missing_verdict_has_a_reason() {
     let hang = Hang {
-        since_seconds: 31.0,
+        since_seconds: Some(31.0),
         since_unix_millis: None,
-        limit_seconds: 10.0,
+        limit_seconds: Some(10.0),
         ranks: vec![Rank(1)],
         sentence: "No step has completed for 31 s: rank 1 has not started.".into(),
         standing: Vec::new(),

@@ -6,6 +6,7 @@ use analysis::{report, stats};
 use wire::batch::Instrumentation;
 use wire::clock::ServerNanos;
 use wire::device::DeviceFigure;
+use wire::ids::Rank;
 use wire::views::{Failure, Hang, RunState};
 
 use super::super::budget::RECENT_STEPS;
@@ -60,6 +61,30 @@ impl Run {
         Some(Hang { since_unix_millis: Some(millis(last_step_at)), ..hang })
     }
 
+    /// Returns the hang of a run that hangs now, or of an imported job that hung.
+    pub(super) fn hang(&self) -> Option<Hang> {
+        self.hang.clone().or_else(|| self.recorded_hang())
+    }
+
+    /// Returns the hang that the files of an imported job show. None of its ranks has completed its work then, and those that the others
+    /// wait for say what is known of it. If all ranks say it, it does not show for which of them the others wait.
+    fn recorded_hang(&self) -> Option<Hang> {
+        if !self.hung_when_recorded() {
+            return None;
+        }
+        let speaks = |&(_, rank): &(usize, &RankState)| !rank.bye_reason.is_empty();
+        let sentence = self.ranks.iter().find(speaks).map(|(_, rank)| rank.bye_reason.clone())?;
+        let ranks: Vec<Rank> = self.ranks.iter().filter(speaks).map(|(rank, _)| Rank(rank as u32)).collect();
+        let ranks = if ranks.len() == self.ranks.iter().count() { Vec::new() } else { ranks };
+        let (since_seconds, limit_seconds, since_unix_millis) = (None, None, None);
+        Some(Hang { since_seconds, since_unix_millis, limit_seconds, ranks, sentence, standing: Vec::new() })
+    }
+
+    /// Returns true if files of an imported job show that it hung.
+    fn hung_when_recorded(&self) -> bool {
+        self.instrumentation() == Instrumentation::Trace && self.ranks.any(|rank| rank.bye == Some(false))
+    }
+
     pub(super) fn failure(&self, now: ServerNanos) -> Option<Failure> {
         if self.state(now) != RunState::Failed {
             return None;
@@ -97,7 +122,9 @@ impl Run {
     /// Returns the state of the run.
     #[must_use]
     pub fn state(&self, now: ServerNanos) -> RunState {
-        if self.ranks.any(|rank| rank.bye == Some(false)) {
+        if self.hung_when_recorded() {
+            RunState::Hung
+        } else if self.ranks.any(|rank| rank.bye == Some(false)) {
             RunState::Failed
         } else if self.has_ended() {
             RunState::Completed

@@ -88,7 +88,7 @@ impl Run {
             instrumentation: self.instrumentation(),
             fits: self.fits().into_iter().take(ranks).collect(),
             drops: self.ranks.iter().map(drops).filter(|rank| !rank.drops.is_empty()).collect(),
-            hang: self.hang.clone(),
+            hang: self.hang(),
             failure: self.failure(now),
             events: self.events(now),
             placement: self.placement(),
@@ -273,7 +273,7 @@ impl Run {
             overlap_ratio: report.overlap_ratio.value(),
             efficiency_implied: report.scaling_efficiency.implied.value(),
             verdict: failure.or_else(verdict),
-            hang: self.hang.clone(),
+            hang: self.hang(),
             worst: report.verdicts.first().map(WorstVerdict::from),
             step_times: self.steps.course().means(),
         }

@@ -72,11 +72,12 @@ fn where_and_when(report: &Report, failure: &Failure) -> String {
 
 /// Says since when no step has completed, and when that counts as a hang.
 fn since_when(hang: &Hang) -> String {
-    let rule = format!("A run counts as hung after {} without a step.", units::clock(hang.limit_seconds));
-    match hang.since_unix_millis {
-        Some(at) => format!("The last step completed on {}. {rule}", date_and_time(at)),
-        None => rule,
-    }
+    // Files that show a hang do not say how long it lasted.
+    let rule = hang
+        .limit_seconds
+        .map(|limit| format!("A run counts as hung after {} without a step.", units::clock(limit)));
+    let last = hang.since_unix_millis.map(|at| format!("The last step completed on {}.", date_and_time(at)));
+    last.into_iter().chain(rule).collect::<Vec<_>>().join(" ")
 }
 
 /// The largest number of other silent ranks that the message names.
@@ -172,9 +173,9 @@ mod tests {
         page.settle().await;
         assert!(page.text(".sentence").starts_with("Rank 3 has been silent since "));
         let hang = Hang {
-            since_seconds: 31.0,
+            since_seconds: Some(31.0),
             since_unix_millis: Some(1_760_000_000_000),
-            limit_seconds: 30.0,
+            limit_seconds: Some(30.0),
             ranks: vec![Rank(3)],
             sentence: "No step has completed for 31 s.".into(),
             standing: Vec::new(),

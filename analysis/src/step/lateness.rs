@@ -1,0 +1,128 @@
+//! By how much the last rank of a collective is late, and which part of that is new.
+
+use wire::event::Source;
+
+use crate::join::{JoinedCollective, Member};
+
+/// The time after the end of a collective within which the next one starts if it was enqueued before, in nanoseconds: gaps of some tens
+/// of microseconds lie between kernels of a stream that is busy.
+const AT_ONCE_NANOS: i64 = 30_000;
+
+/// Returns by how much the last rank started after the one before it, in nanoseconds; `None` if their clocks may be wrong by
+/// as much.
+pub(super) fn last_by(collective: &JoinedCollective<'_>) -> Option<u64> {
+    let (rank, last) = collective.latest?;
+    let others = collective.members.iter().filter(|member| member.rank != rank);
+    let (before, bound) = others.filter_map(|member| Some((member.start?, member.wait.bound))).max()?;
+    Some((last - before).max(0).unsigned_abs()).filter(|&nanos| nanos >= bound)
+}
+
+/// Returns the part of [`last_by`] that is new. A rank that was last in the collective before as well, and fell no further behind since, is
+/// late once and not twice, if the others had enqueued this collective when that one ended.
+pub(super) fn newly_late(
+    collective: &JoinedCollective<'_>,
+    before: Option<&JoinedCollective<'_>>,
+) -> Option<u64> {
+    let by = last_by(collective)?;
+    let (rank, _) = collective.latest?;
+    let is_of_same = |before: &&JoinedCollective<'_>| {
+        before.comm == collective.comm && before.latest.is_some_and(|(last, _)| last == rank)
+    };
+    let Some(before) =
+        before.filter(is_of_same).filter(|before| is_enqueued_behind(collective, before, rank))
+    else {
+        return Some(by);
+    };
+    let more = behind(collective, rank)?.saturating_sub(behind(before, rank)?);
+    Some(by.min(more.max(0).unsigned_abs()))
+}
+
+/// Returns true if most ranks other than the last one started a collective as soon as they had ended the one before it.
+fn is_enqueued_behind(collective: &JoinedCollective<'_>, before: &JoinedCollective<'_>, last: usize) -> bool {
+    let pairs = || collective.members.iter().zip(&before.members);
+    let starts_at_once =
+        |(own, before): &(&Member<'_>, &Member<'_>)| own.record.start - before.record.end <= AT_ONCE_NANOS;
+    let is_measured = |(own, before): (&Member<'_>, &Member<'_>)| {
+        own.rank == before.rank && own.record.source == Source::ActivityRecord
+    };
+    let others = || pairs().filter(|(own, _)| own.rank != last);
+    pairs().all(is_measured) && 2 * others().filter(starts_at_once).count() > others().count()
+}
+
+/// Returns by how much later than all others a rank was ready for a collective, in nanoseconds.
+fn behind(collective: &JoinedCollective<'_>, rank: usize) -> Option<i64> {
+    // The clock does not drift noticeably from ready to start.
+    let ready = |member: &Member<'_>| Some(member.start? + (member.record.ready - member.record.start));
+    let of = |is_own: bool| collective.members.iter().filter(move |member| (member.rank == rank) == is_own);
+    Some(of(true).filter_map(ready).max()? - of(false).filter_map(ready).max()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use timing::clocks::ClockFit;
+    use wire::clock::MonoNanos;
+    use wire::event::{BucketRecord, Function, StepRecord};
+    use wire::ids::{Bucket, Comm, Step};
+
+    use super::*;
+    use crate::join::Joined;
+    use crate::records::{RankStep, StepRecords};
+
+    const US: i64 = 1_000;
+
+    /// Returns by how much the last rank is newly late in each of two collectives, in microseconds, given when each of three ranks was
+    /// ready for them and started them. They end at 1,000 and at 2,000.
+    fn newly(of_ranks: [[(i64, i64); 2]; 3], source: Source) -> Vec<Option<u64>> {
+        let step = Step(3);
+        let bucket = |(number, (ready, start)): (usize, (i64, i64))| BucketRecord {
+            step,
+            comm: Comm(0),
+            seq: Function::AllReduce.numbered(number as u64),
+            bucket: Bucket(0),
+            bytes: 0,
+            ready: MonoNanos(ready * US),
+            launch: MonoNanos(ready * US),
+            start: MonoNanos(start * US),
+            end: MonoNanos(1_000 * US * (number as i64 + 1)),
+            source,
+        };
+        let rank = |times: [(i64, i64); 2]| {
+            let (begin, end) = (MonoNanos(0), MonoNanos(2_000 * US));
+            let record = StepRecord { step, begin, end, samples: 0, shadow: false };
+            let buckets = times.into_iter().enumerate().map(bucket).collect();
+            Some(RankStep { record, spans: Vec::new(), buckets })
+        };
+        let records = StepRecords { step, ranks: of_ranks.map(rank).to_vec(), absent: 0 };
+        let fits = vec![Some(ClockFit::exact()); 3];
+        let joined = Joined::new(&records, &fits);
+        let before = std::iter::once(None).chain(joined.collectives.iter().map(Some));
+        let newly = joined.collectives.iter().zip(before).map(|(one, before)| newly_late(one, before));
+        newly.map(|nanos| Some(nanos? / US.unsigned_abs())).collect()
+    }
+
+    #[test]
+    fn a_rank_that_fell_behind_once_is_late_once_in_collectives_that_were_enqueued() {
+        let on_time = [(100, 100), (200, 1_005)];
+        let behind = [(600, 600), (700, 1_500)];
+        assert_eq!(newly([on_time, behind, on_time], Source::ActivityRecord), [Some(500), Some(0)]);
+        // It falls another 300 behind.
+        let further = [(600, 600), (1_000, 1_500)];
+        assert_eq!(newly([on_time, on_time, further], Source::ActivityRecord), [Some(500), Some(300)]);
+        // It is another rank that is late then.
+        let late = [(100, 100), (1_400, 1_400)];
+        assert_eq!(
+            newly([[(600, 600), (200, 1_005)], late, on_time], Source::ActivityRecord),
+            [Some(500), Some(395)]
+        );
+    }
+
+    #[test]
+    fn a_rank_that_is_late_again_after_all_went_on_is_late_twice() {
+        let on_time = [(100, 100), (1_200, 1_200)];
+        let behind = [(600, 600), (1_700, 1_700)];
+        assert_eq!(newly([on_time, behind, on_time], Source::ActivityRecord), [Some(500), Some(500)]);
+        // Hosts notice ends late, so that nothing is known of what was enqueued.
+        let at_once = [(100, 100), (200, 1_005)];
+        assert_eq!(newly([at_once, behind, at_once], Source::DeviceEvent), [Some(500), Some(695)]);
+    }
+}
