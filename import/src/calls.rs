@@ -102,6 +102,7 @@ pub fn timelines(ranks: &[&Calls], world_size: u32) -> (Vec<Timeline>, Remarks) 
         steps: vec![step((begin, end), collectives)],
         groups: calls.groups.clone(),
         error_nanos: 0,
+        is_placed: known == Known::Took,
     };
     (ranks.iter().zip(timed).map(timeline).collect(), remarks)
 }

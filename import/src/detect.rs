@@ -16,6 +16,22 @@ const PARQUET: &[u8] = b"PAR1";
 /// The first bytes of pickles of protocol 2 to 5.
 const PICKLES: [&[u8]; 4] = [b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"];
 
+/// The first bytes of files in other encodings, with what to do.
+const ENCODINGS: [(&[u8], &str); 6] = [
+    (b"\x28\xb5\x2f\xfd", "it is compressed by Zstandard, which is not read: unpack it first (zstd -d FILE)"),
+    (b"PK\x03\x04", "it is a ZIP archive: unpack it first (unzip FILE)"),
+    (b"\xfd7zXZ\x00", "it is compressed by xz, which is not read: unpack it first (xz -d FILE)"),
+    (b"BZh", "it is compressed by bzip2, which is not read: unpack it first (bzip2 -d FILE)"),
+    (
+        b"\xff\xfe",
+        "it is text in UTF-16, and traces are read in UTF-8: convert it first (iconv -f UTF-16 -t UTF-8)",
+    ),
+    (
+        b"\xfe\xff",
+        "it is text in UTF-16, and traces are read in UTF-8: convert it first (iconv -f UTF-16 -t UTF-8)",
+    ),
+];
+
 /// What a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Detected {
@@ -64,7 +80,10 @@ pub(crate) fn detect(head: &[u8]) -> Detected {
     if PICKLES.iter().any(|pickle| head.starts_with(pickle)) {
         return Detected::Format(Format::FlightRecorder);
     }
-    let keys = keys(head);
+    if let Some((_, why)) = ENCODINGS.iter().find(|(first, _)| head.starts_with(first)) {
+        return Detected::Unsupported(why);
+    }
+    let keys = keys(record(head));
     let has = |wanted: &[&str]| wanted.iter().all(|key| keys.iter().any(|found| found == key));
     if has(&["traceEvents"]) {
         return Detected::Format(Format::Kineto);
@@ -138,6 +157,20 @@ fn events(head: &[u8]) -> Detected {
     Detected::Format(Format::Kineto)
 }
 
+/// Returns a text from its first object or list on. A log may begin with lines of other kinds, or with one that was cut.
+fn record(text: &[u8]) -> &[u8] {
+    let is_json = |line: &[u8]| matches!(line.trim_ascii_start().first(), Some(b'{' | b'['));
+    if is_json(text) {
+        return text;
+    }
+    let mut lines = text.split(|byte| *byte == b'\n').scan(0, |from, line| {
+        let at = *from;
+        *from += line.len() + 1;
+        Some((at, line))
+    });
+    lines.find(|(_, line)| line.starts_with(b"{\"")).map_or(text, |(at, _)| &text[at..])
+}
+
 /// Returns the keys of the object that a text begins with, as far as the text goes.
 fn keys(text: &[u8]) -> Vec<&str> {
     let (mut keys, mut depth, mut at) = (Vec::new(), 0_usize, 0);
@@ -193,6 +226,7 @@ mod tests {
             (br#"[{"ph": "i", "name": "CYCLE_START", "ts": 1, "s": "g"}]"#, Format::Horovod),
             (br#"[{}, {"ph": "B", "name": "NEGOTIATE_ALLGATHER", "ts": 1, "pid": 1}, "#, Format::Horovod),
             (b"", Format::Kineto),
+            (b"NCCL INFO begins\n{\"header\": {\"id\": \"0x1\"}, \"coll_perf\": {}}\n", Format::Inspector),
         ] {
             assert_eq!(detect(head), Detected::Format(format), "{}", head.escape_ascii());
         }
@@ -201,7 +235,9 @@ mod tests {
     #[test]
     fn formats_that_are_not_read_are_named() {
         for (head, named) in [
-            (&br#"{"workload_graph": [{"Id": 216, "Name": "aten::flatten""#[..], "graph for simulators"),
+            (&b"\x28\xb5\x2f\xfd\x04"[..], "zstd -d"),
+            (b"\xff\xfe{\x00", "UTF-16"),
+            (br#"{"workload_graph": [{"Id": 216, "Name": "aten::flatten""#, "graph for simulators"),
             (br#"[{"name":"gc","cat":"gc","ph":"X","args":{"step":16,"model_chunk":0,"mb_id":0,"seq_id":0}},"#, "trace-NAME.parquet"),
         ] {
             let found = detect(head);

@@ -19,13 +19,13 @@ use crate::pickle::{self, Pickle};
 use crate::unreadable::Unreadable;
 use crate::whole;
 
-pub use dump::{Dump, Entry, State};
-pub use hang::findings;
+pub use dump::{Counted, Dump, Entry, State};
+pub use hang::{Findings, Hang, findings};
 
 /// Reads a dump from its plain bytes.
 ///
 /// # Errors
-/// Returns an error if it is not a dump as releases from 2.4 of PyTorch write it, or if it holds no collective.
+/// Returns an error if it is not a dump as releases from 2.4 of PyTorch write it, or if it neither holds nor counts a collective.
 pub(crate) fn read(plain: impl Read) -> Result<Dump, Unreadable> {
     let bytes = whole::read(plain, Format::FlightRecorder)?;
     let malformed = |why: String| Unreadable::Malformed { format: Format::FlightRecorder, why };
@@ -36,7 +36,7 @@ pub(crate) fn read(plain: impl Read) -> Result<Dump, Unreadable> {
         let mut json = serde_json::Deserializer::from_slice(&bytes);
         Dump::read(&mut json).map_err(|error| malformed(error.to_string()))?
     };
-    if dump.entries.is_empty() {
+    if dump.entries.is_empty() && dump.counted.iter().all(|counted| counted.issued == 0) {
         return Err(Unreadable::NoCollective(Format::FlightRecorder));
     }
     Ok(dump)

@@ -142,7 +142,7 @@ impl Shared {
             TimedStep { number: step.number, window: step.window, spans, collectives }
         };
         let steps = self.steps.iter().map(of_step).collect();
-        Timeline { steps, groups: Vec::new(), error_nanos: self.error_nanos() }
+        Timeline { steps, error_nanos: self.error_nanos(), ..Timeline::default() }
     }
 
     /// Returns by how much a time of a rank may be off against another rank's, in nanoseconds.

@@ -5,16 +5,22 @@
 
 mod batches;
 mod clocks;
+mod cut;
+mod matching;
 mod ranks;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::io;
 
 use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
+use timing::parts::comm_of_parts;
+use wire::batch::Bye;
+use wire::event::Event;
 use wire::ids::RunId;
 
 use crate::calls::{self, Calls};
-use crate::flight_recorder;
+use crate::flight_recorder::{self, Findings};
 use crate::format::Format;
 use crate::kineto::device_steps;
 use crate::records::{RankRecords, records};
@@ -123,8 +129,12 @@ pub enum NotAJob {
 /// A rank whose records are packed.
 struct Converted {
     imported: ImportedRank,
-    /// By how much its times may be off against another rank's of its file, in nanoseconds.
+    /// By how much its times may be off against another rank's of its clock, in nanoseconds.
     error_nanos: u64,
+    /// Whether its times are on one clock with those of the other files.
+    is_placed: bool,
+    /// Whether its collectives are numbered from the end of each step, because its file does not number them.
+    counts_from_end: bool,
     proofs: Vec<Proof>,
     packed: Packed,
 }
@@ -134,7 +144,7 @@ impl Converted {
     fn recorded(&self, first: Option<&String>) -> clocks::Recorded<'_> {
         clocks::Recorded {
             proofs: &self.proofs,
-            is_of_first: Some(&self.imported.file) == first,
+            is_of_first: self.is_placed || Some(&self.imported.file) == first,
             error_nanos: self.error_nanos,
         }
     }
@@ -148,24 +158,40 @@ pub fn join(run: &RunId, name: &str, sources: Vec<Source>) -> Result<Job, NotAJo
     one_format(&sources)?;
     let is_one_file = sources.len() == 1;
     let ranks::Placed { ranks, world_size, mut remarks } = ranks::place(sources)?;
-    let (together, said) = together(&ranks, world_size);
-    said.into_iter().rev().for_each(|sentence| remarks.insert(0, sentence));
+    let (together, Findings { sentences, hang }) = together(&ranks, world_size);
+    sentences.into_iter().rev().for_each(|sentence| remarks.insert(0, sentence));
     let count = ranks.len();
     let ranks: Vec<_> = ranks.into_iter().zip(together).collect();
     let convert = |((rank, (file, of)), timeline): ((u32, (String, OfRank)), Option<Timeline>)| {
+        let is_placed = timeline.as_ref().is_some_and(|timeline| timeline.is_placed);
         let mut records = match timeline {
             Some(timeline) => timeline.records(world_size),
             None => records_of(&of, rank, world_size),
         };
         // Ranks of one file have one clock.
-        let proofs = if is_one_file { Vec::new() } else { clocks::proofs(&records.events) };
-        let packer = batches::Packer { run, name, world_size, rank, file: &file, of: &of, ranks: count };
+        let has_one_clock = is_one_file || is_placed;
+        let proofs = if has_one_clock { Vec::new() } else { clocks::proofs(&records.events) };
+        let goodbye = goodbye(hang.as_ref(), rank);
+        let packer = batches::Packer {
+            run,
+            name,
+            world_size,
+            rank,
+            file: &file,
+            of: &of,
+            ranks: count,
+            goodbye: &goodbye,
+        };
         let packed = packer.pack(&mut records).map_err(|error| NotAJob::NotPacked(error.to_string()))?;
-        let error_nanos = of.error_nanos();
-        Ok(Converted { imported: imported(rank, file, &of, records), error_nanos, proofs, packed })
+        // Ranks end a collective together, as well as devices do.
+        let error_nanos = if is_placed { clocks::APART_NANOS } else { of.error_nanos() };
+        let counts_from_end = matches!(of.content, Content::Trace(_));
+        let imported = imported(rank, file, &of, records);
+        Ok(Converted { imported, error_nanos, is_placed, counts_from_end, proofs, packed })
     };
-    let converted: Vec<Converted> = ranks.into_par_iter().map(convert).collect::<Result<_, _>>()?;
+    let mut converted: Vec<Converted> = ranks.into_par_iter().map(convert).collect::<Result<_, _>>()?;
     same_steps(&converted)?;
+    match_collectives(&mut converted).map_err(|error| NotAJob::NotPacked(error.to_string()))?;
     let first = converted.first().map(|first| &first.imported.file);
     let recorded = converted.iter().map(|one| one.recorded(first));
     let clocks = clocks::align(&recorded.collect::<Vec<_>>());
@@ -173,6 +199,46 @@ pub fn join(run: &RunId, name: &str, sources: Vec<Source>) -> Result<Job, NotAJo
         converted.into_iter().map(|one| (one.imported, one.packed)).unzip();
     let rounds = batches::in_rounds(packed, clocks).map_err(|error| NotAJob::NotPacked(error.to_string()))?;
     Ok(Job { ranks, world_size, rounds, remarks })
+}
+
+/// Returns the last message of a rank. Of a job that hung, no rank has completed its work, and those that the others wait for say what is
+/// known; all do if no dump says which these are.
+fn goodbye(hang: Option<&flight_recorder::Hang>, rank: u32) -> Bye {
+    let Some(hang) = hang else { return Bye { completed: true, reason: String::new() } };
+    let speaks = hang.ranks.is_empty() || hang.ranks.contains(&rank);
+    Bye { completed: false, reason: if speaks { hang.sentence.clone() } else { String::new() } }
+}
+
+/// Finds out which collectives of traces are the same ([`matching`]).
+fn match_collectives(converted: &mut [Converted]) -> io::Result<()> {
+    if !converted.iter().all(|one| one.counts_from_end) {
+        return Ok(());
+    }
+    let mut proofs: Vec<Vec<Proof>> = converted.iter().map(|one| one.proofs.clone()).collect();
+    let known = clocks::by_ends(&matching::alike(&proofs));
+    let changes = matching::matched(&mut proofs, &known);
+    for ((one, proofs), places) in converted.iter_mut().zip(proofs).zip(changes) {
+        let before = std::mem::replace(&mut one.proofs, proofs);
+        if places.is_empty() {
+            continue;
+        }
+        let parts = comm_of_parts(one.imported.rank);
+        let windows = cut::windows(&before, &places);
+        one.packed.change(|event| {
+            if let Event::Bucket(bucket) = event {
+                matching::replace(bucket, &places, parts);
+            }
+            cut::clip(event, &windows)
+        })?;
+        let left_out = places.values().filter(|place| place.is_none()).count() as u64;
+        if left_out > 0 {
+            one.imported.remarks.push(format!(
+                "{left_out} of {} collectives are left out, because the file of another rank lacks them",
+                one.imported.collectives
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Checks that all files are of one format: their times mean different things.
@@ -189,12 +255,8 @@ fn one_format(sources: &[Source]) -> Result<(), NotAJob> {
     }
 }
 
-/// Returns the timelines of ranks whose files say only together when something happened. Also returns what the files say of the job,
-/// as sentences.
-fn together(
-    ranks: &BTreeMap<u32, (String, OfRank)>,
-    world_size: u32,
-) -> (Vec<Option<Timeline>>, Vec<String>) {
+/// Returns the timelines of ranks whose files say only together when something happened. Also returns what the files say of the job.
+fn together(ranks: &BTreeMap<u32, (String, OfRank)>, world_size: u32) -> (Vec<Option<Timeline>>, Findings) {
     let of = || ranks.iter().map(|(&rank, (_, of))| (rank, &of.content));
     let dumps: Vec<_> = of()
         .filter_map(|(rank, content)| match content {
@@ -202,16 +264,18 @@ fn together(
             _ => None,
         })
         .collect();
-    let mut sentences =
-        if dumps.is_empty() { Vec::new() } else { flight_recorder::findings(&dumps, world_size) };
+    let mut findings = match dumps.is_empty() {
+        true => Findings::default(),
+        false => flight_recorder::findings(&dumps, world_size),
+    };
     let calls: Vec<Cow<'_, Calls>> = of().filter_map(|(_, content)| calls_of(content)).collect();
     if calls.len() < ranks.len() {
-        return (vec![None; ranks.len()], sentences);
+        return (vec![None; ranks.len()], findings);
     }
     let (timelines, remarks) =
         calls::timelines(&calls.iter().map(|calls| &**calls).collect::<Vec<_>>(), world_size);
-    sentences.extend(remarks.sentences());
-    (timelines.into_iter().map(Some).collect(), sentences)
+    findings.sentences.extend(remarks.sentences());
+    (timelines.into_iter().map(Some).collect(), findings)
 }
 
 /// Returns the records of a rank whose file tells when something happened.

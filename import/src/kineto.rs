@@ -6,6 +6,7 @@
 //! - what ran on the device has `args.stream`, and shares `args.correlation` with the call that launched it;
 //! - only some collectives say what they carry and in which group, and only since 2024.
 
+mod doubtful;
 mod event;
 pub mod figures;
 mod host;

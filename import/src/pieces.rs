@@ -17,6 +17,9 @@ const MAX_PIECE: usize = 64 << 20;
 /// The first bytes of a gzip file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
+/// The mark of byte order of UTF-8.
+const MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// A piece of a trace.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
@@ -31,6 +34,11 @@ pub enum Piece<'a> {
 pub enum End {
     /// After its last bracket.
     Whole,
+    /// After its last bracket, with something behind it from this byte of the uncompressed text on.
+    Followed {
+        /// The number of the byte.
+        at: u64,
+    },
     /// Before that, at this byte of the uncompressed text.
     Early {
         /// The number of bytes.
@@ -92,6 +100,8 @@ pub struct Pieces<R> {
     /// The number of bytes before the buffer.
     before: u64,
     place: Place,
+    /// The first byte behind the text, if there is more.
+    followed: Option<u64>,
     /// Whether nothing is left to read, and the error that ended reading.
     ended: bool,
     error: Option<String>,
@@ -104,7 +114,21 @@ pub struct Pieces<R> {
 pub fn plain<'a>(file: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
     let mut file = BufReader::with_capacity(BLOCK, file);
     let is_compressed = file.fill_buf()?.starts_with(&GZIP);
-    Ok(if is_compressed { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) })
+    Ok(if is_compressed {
+        let mut text = BufReader::with_capacity(BLOCK, MultiGzDecoder::new(file));
+        skip_mark(&mut text);
+        Box::new(text)
+    } else {
+        skip_mark(&mut file);
+        Box::new(file)
+    })
+}
+
+/// Skips the mark of byte order that some editors write before UTF-8. An error is met again where the text is read.
+fn skip_mark(text: &mut impl BufRead) {
+    if text.fill_buf().is_ok_and(|begin| begin.starts_with(MARK)) {
+        text.consume(MARK.len());
+    }
 }
 
 impl<R: Read> Pieces<R> {
@@ -125,6 +149,7 @@ impl<R: Read> Pieces<R> {
             to: 0,
             before: 0,
             place: Place::Start,
+            followed: None,
             ended: false,
             error: None,
         }
@@ -158,7 +183,10 @@ impl<R: Read> Pieces<R> {
                         return Ok(Some(Piece::Field(&self.buffer[key], &self.buffer[value])));
                     }
                 }
-                (Place::Over, _) => return Ok(None),
+                (Place::Over, _) => {
+                    self.followed = Some(self.at());
+                    return Ok(None);
+                }
                 (Place::Fields, _) => return Err(NotATrace::Syntax { at: self.at() }),
             }
         }
@@ -168,7 +196,7 @@ impl<R: Read> Pieces<R> {
     #[must_use]
     pub fn end(&self) -> End {
         match self.place {
-            Place::Over => End::Whole,
+            Place::Over => self.followed.map_or(End::Whole, |at| End::Followed { at }),
             _ => End::Early { at: self.before + self.to as u64, error: self.error.clone() },
         }
     }
@@ -306,13 +334,26 @@ fn value_length(text: &[u8]) -> Option<usize> {
 }
 
 /// Returns the length of the string that `text` begins with, both quotes included.
+///
+/// Tools that do not escape names write one that ends in a backslash as if its quote were part of it. No string of JSON has a line break,
+/// so the string ended at that quote if a line ends before the next one.
 fn string_length(text: &[u8]) -> Option<usize> {
-    let mut at = 1;
+    let (mut at, mut escaped) = (1, None);
     loop {
-        at += memchr2(b'"', b'\\', text.get(at..)?)?;
+        let from = at;
+        let found = memchr2(b'"', b'\\', text.get(at..)?).map(|found| from + found);
+        if let Some(escaped) = escaped
+            && text[from..found.unwrap_or(text.len())].contains(&b'\n')
+        {
+            return Some(escaped + 1);
+        }
+        at = found?;
         match text[at] {
             b'"' => return Some(at + 1),
-            _ => at += 2,
+            _ => {
+                escaped = escaped.or_else(|| (text.get(at + 1) == Some(&b'"')).then_some(at + 1));
+                at += 2;
+            }
         }
     }
 }
@@ -350,6 +391,28 @@ mod tests {
             }
         }
         (events, fields, pieces.end())
+    }
+
+    #[test]
+    fn what_follows_the_text_is_said() {
+        let (events, _, end) = split(r#"{"traceEvents": [1]} {"traceEvents": [2]}"#);
+        assert_eq!((events.len(), end), (1, End::Followed { at: 21 }));
+        assert_eq!(split("[1]\n").2, End::Whole);
+    }
+
+    #[test]
+    fn a_name_that_ends_in_a_backslash_costs_its_event_only() {
+        let text = "[{\"name\": \"C:\\dir\\\",\n \"ts\": 1},\n{\"name\": \"a\\\"b\", \"ts\": 2}]";
+        let (events, _, end) = split(text);
+        assert_eq!((events.len(), end), (2, End::Whole));
+        assert!(events[1].ends_with("\"ts\": 2}"), "{events:?}");
+    }
+
+    #[test]
+    fn a_mark_of_byte_order_is_no_part_of_the_text() {
+        let mut text = String::new();
+        plain(&b"\xef\xbb\xbf[1]"[..]).unwrap().read_to_string(&mut text).unwrap();
+        assert_eq!(text, "[1]");
     }
 
     #[test]

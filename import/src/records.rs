@@ -94,7 +94,8 @@ pub(crate) fn shift(last: Option<u64>) -> u64 {
 }
 
 /// Returns the steps that count. The first one does not if it has other collectives than the second one: the first
-/// kernels are missing in some traces, and on some ranks only.
+/// kernels are missing in some traces, and on some ranks only. Nor does the last one of a file that was cut, if it has fewer than the
+/// one before it.
 fn counted<'a>(trace: &Trace, steps: &'a [DeviceStep], remarks: &mut Remarks) -> Vec<&'a DeviceStep> {
     let is_collective = |work: &Work| work.kind.is_collective() && !running::is_part(trace, work);
     let collectives =
@@ -105,6 +106,13 @@ fn counted<'a>(trace: &Trace, steps: &'a [DeviceStep], remarks: &mut Remarks) ->
     {
         remarks.add("the first step is left out: it has other collectives than the second one, so its first kernels are probably missing");
         counted = &steps[1..];
+    }
+    if let [.., before, last] = counted
+        && trace.is_cut
+        && collectives(last) < collectives(before)
+    {
+        remarks.add("the last step is left out: the file ends early, and it has fewer collectives than the step before it");
+        counted = &counted[..counted.len() - 1];
     }
     if trace.steps.is_empty() {
         remarks.add("the trace marks no steps (ProfilerStep#N), so all of it is one step");

@@ -56,6 +56,8 @@ pub struct Timeline {
     /// By how much a time of this rank may be off against another rank's of the same file, in nanoseconds; 0 if their clock is
     /// read when things happen.
     pub error_nanos: u64,
+    /// Whether its times are on one clock with those of the other files: that of the moments at which collectives ended for all ranks.
+    pub is_placed: bool,
 }
 
 impl Timeline {

@@ -1,6 +1,8 @@
 //! Imports: files of other tools become a run. The command line reads the files, the HTTP server receives them; what they
 //! do with them is here.
 
+#[cfg(test)]
+mod judged;
 mod text;
 
 use std::time::Duration;
@@ -112,18 +114,22 @@ fn file(rank: ImportedRank) -> ImportedFile {
 
 /// Returns the remarks on files, each once, with the ranks that it concerns.
 fn by_rank(ranks: &[ImportedRank]) -> Vec<String> {
-    let mut by_text: Vec<(&str, Vec<String>)> = Vec::new();
+    let mut by_text: Vec<(&str, Vec<&ImportedRank>)> = Vec::new();
     for rank in ranks {
         for remark in &rank.remarks {
             match by_text.iter_mut().find(|(text, _)| text == remark) {
-                Some((_, ranks)) => ranks.push(rank.rank.to_string()),
-                None => by_text.push((remark, vec![rank.rank.to_string()])),
+                Some((_, ranks)) => ranks.push(rank),
+                None => by_text.push((remark, vec![rank])),
             }
         }
     }
-    let line = |(text, of): (&str, Vec<String>)| match of.len() == ranks.len() {
-        true => text.to_owned(),
-        false => format!("rank {}: {text}", of.join(", ")),
+    let line = |(text, of): (&str, Vec<&ImportedRank>)| match &of[..] {
+        all if all.len() == ranks.len() => text.to_owned(),
+        [one] => format!("rank {} ({}): {text}", one.rank, one.file),
+        some => {
+            let numbers: Vec<String> = some.iter().map(|one| one.rank.to_string()).collect();
+            format!("ranks {}: {text}", numbers.join(", "))
+        }
     };
     by_text.into_iter().map(line).collect()
 }
@@ -196,15 +202,16 @@ mod tests {
 
     #[test]
     fn a_remark_on_some_ranks_names_them_and_one_on_all_does_not() {
-        let rank = |rank, remarks: &[&str]| ImportedRank {
+        let rank = |rank, file: &str, remarks: &[&str]| ImportedRank {
             rank,
-            file: String::new(),
+            file: file.into(),
             steps: Vec::new(),
             kernels: 0,
             collectives: 0,
             remarks: remarks.iter().map(|&remark| remark.to_owned()).collect(),
         };
-        let ranks = [rank(0, &["all"]), rank(1, &["some", "all"]), rank(2, &["all", "some"])];
-        assert_eq!(by_rank(&ranks), ["all", "rank 1, 2: some"]);
+        let ranks =
+            [rank(0, "a", &["all"]), rank(1, "b", &["some", "all"]), rank(2, "c", &["all", "some", "one"])];
+        assert_eq!(by_rank(&ranks), ["all", "ranks 1, 2: some", "rank 2 (c): one"]);
     }
 }

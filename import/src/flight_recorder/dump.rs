@@ -65,6 +65,17 @@ impl Entry {
     }
 }
 
+/// The collectives of a group that a rank counted, whether or not the dump holds them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// The group, as an index of [`Dump::groups`].
+    pub group: u32,
+    /// The number of the last one that the host issued; 0 if there is none.
+    pub issued: u64,
+    /// The number of the last one that ended; 0 if there is none.
+    pub ended: u64,
+}
+
 /// A dump of a rank.
 #[derive(Clone, Debug, Default)]
 pub struct Dump {
@@ -72,8 +83,10 @@ pub struct Dump {
     pub nccl: Option<String>,
     /// The least number of ranks that the job has by the groups that the dump lists.
     pub world_size: Option<u32>,
-    /// The groups of the entries.
+    /// The groups of the entries and of what is counted.
     pub groups: Vec<Group>,
+    /// What the rank counted. Messages count with the collectives of their group.
+    pub counted: Vec<Counted>,
     /// The collectives and messages, in the order in which they were issued.
     pub entries: Vec<Entry>,
     /// What is missing.
@@ -118,6 +131,8 @@ struct Written<'a> {
     comm_lib_version: Option<String>,
     #[serde(default)]
     pg_config: BTreeMap<String, WrittenGroup>,
+    #[serde(default)]
+    pg_status: BTreeMap<String, WrittenStatus>,
     #[serde(default, borrow)]
     entries: Entries<'a>,
 }
@@ -125,7 +140,46 @@ struct Written<'a> {
 #[derive(Deserialize)]
 struct WrittenGroup {
     #[serde(default)]
+    desc: String,
+    #[serde(default)]
     ranks: String,
+}
+
+impl WrittenGroup {
+    fn ranks(&self) -> Option<Vec<u32>> {
+        serde_json::from_str::<Vec<u32>>(&self.ranks).ok()
+    }
+}
+
+/// Numbers of the last collectives of a group.
+#[derive(Deserialize)]
+struct WrittenStatus {
+    #[serde(default)]
+    last_enqueued_collective: WrittenNumber,
+    #[serde(default)]
+    last_completed_collective: WrittenNumber,
+}
+
+/// A number, as pickles have it, or its text, as JSON does; -1 where there is none.
+#[derive(Default, Deserialize)]
+#[serde(untagged)]
+enum WrittenNumber {
+    Whole(i64),
+    Text(String),
+    #[default]
+    Other,
+}
+
+impl WrittenNumber {
+    /// Returns the number; 0 if there is none.
+    fn count(&self) -> u64 {
+        let number = match self {
+            Self::Whole(number) => Some(*number),
+            Self::Text(text) => text.parse().ok(),
+            Self::Other => None,
+        };
+        number.and_then(|number| number.try_into().ok()).unwrap_or(0)
+    }
 }
 
 #[derive(Deserialize)]
@@ -213,32 +267,71 @@ impl<'de> Deserialize<'de> for Elements {
 
 impl Written<'_> {
     fn dump(&self) -> Dump {
-        // A group that is listed without its name is the one that was made last, of the same name.
-        let listed = |name: &str| self.pg_config.get(name).filter(|_| !name.is_empty());
-        let ranks = |group: &WrittenGroup| serde_json::from_str::<Vec<u32>>(&group.ranks).ok();
-        let highest = self.pg_config.values().filter_map(ranks).flatten().max();
+        let highest = self.pg_config.values().filter_map(WrittenGroup::ranks).flatten().max();
         let says_states = self.entries.iter().any(|entry| entry.state != "scheduled");
         let mut dump = Dump {
             nccl: self.comm_lib_version.clone().filter(|version| !version.is_empty()),
             world_size: highest.map(|highest| highest.saturating_add(1)),
             ..Dump::default()
         };
-        let mut known: HashMap<(&str, &str), u32> = HashMap::new();
+        let mut known = Known::default();
         for entry in self.entries.iter() {
-            let (name, described) = (&*entry.process_group.0, &*entry.process_group.1);
-            let next = dump.groups.len() as u32;
-            let group = *known.entry((name, described)).or_insert(next);
-            if group == next {
-                let ranks = listed(name).and_then(ranks).filter(|ranks| !ranks.is_empty());
-                let size = ranks.as_ref().map(|ranks| ranks.len() as u32);
-                dump.groups.push(Group { name: titled(name, described), ranks, size });
-            }
+            let group = known.group(self, &entry.process_group.0, &entry.process_group.1);
             dump.entries.push(entry.read(group, says_states));
         }
+        for (name, status) in self.statuses() {
+            let described = self.pg_config.get(name).map_or("", |group| &group.desc);
+            dump.counted.push(Counted {
+                group: known.group(self, name, described),
+                issued: status.last_enqueued_collective.count(),
+                ended: status.last_completed_collective.count(),
+            });
+        }
+        dump.groups = known.groups;
         if dump.entries.iter().any(|entry| entry.is_message) {
             dump.remarks.add("messages between two ranks are left out");
         }
         dump
+    }
+
+    /// Returns what is counted, by the names of the groups. The dump has it by the numbers that the process gives its groups as it makes
+    /// them, and names rise in that order, too, but with gaps: other processes make groups of which this one is no member.
+    fn statuses(&self) -> Vec<(&str, &WrittenStatus)> {
+        let mut names: Vec<&str> = self.pg_config.keys().map(String::as_str).collect();
+        let mut counted: Vec<(&str, &WrittenStatus)> =
+            self.pg_status.iter().map(|(number, status)| (number.as_str(), status)).collect();
+        let number = |text: &str| text.parse::<u64>().ok();
+        if names.len() != counted.len() || names.iter().any(|name| number(name).is_none()) {
+            // Only where both agree is it known which is which.
+            counted.retain(|(number, _)| *number == "0" && self.pg_config.contains_key("0"));
+            return counted;
+        }
+        names.sort_unstable_by_key(|name| number(name));
+        counted.sort_unstable_by_key(|(name, _)| number(name));
+        names.into_iter().zip(counted).map(|(name, (_, status))| (name, status)).collect()
+    }
+}
+
+/// The groups that a dump names.
+#[derive(Default)]
+struct Known<'a> {
+    numbers: HashMap<(&'a str, &'a str), u32>,
+    groups: Vec<Group>,
+}
+
+impl<'a> Known<'a> {
+    /// Returns the index of a group.
+    fn group(&mut self, written: &Written<'_>, name: &'a str, described: &'a str) -> u32 {
+        let next = self.groups.len() as u32;
+        let group = *self.numbers.entry((name, described)).or_insert(next);
+        if group == next {
+            // A group that is listed without its name is the one that was made last, of the same name.
+            let listed = written.pg_config.get(name).filter(|_| !name.is_empty());
+            let ranks = listed.and_then(WrittenGroup::ranks).filter(|ranks| !ranks.is_empty());
+            let size = ranks.as_ref().map(|ranks| ranks.len() as u32);
+            self.groups.push(Group { name: titled(name, described), ranks, size });
+        }
+        group
     }
 }
 

@@ -7,10 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::dump::{Dump, Entry, State, is_world};
 use crate::group::Group;
-use crate::listed::ranks;
+use crate::listed::ranks as listed;
 
 /// The largest number of groups that have a sentence of each kind.
 const GROUPS: usize = 8;
+/// The number of collectives from which it is worth a sentence which rank issued most of them last.
+const FEWEST: usize = 3;
 
 /// A group over its ranks.
 struct Joined<'a> {
@@ -19,11 +21,31 @@ struct Joined<'a> {
     members: Option<BTreeSet<u32>>,
     /// The collectives of each rank that has some, by number.
     of: BTreeMap<u32, BTreeMap<u64, &'a Entry>>,
+    /// The number of the last collective that each other rank says it issued, though its dump does not hold it.
+    counted: BTreeMap<u32, u64>,
+}
+
+/// What the dumps of a job say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Findings {
+    /// All of it, the most important first.
+    pub sentences: Vec<String>,
+    /// The hang; `None` if none is visible.
+    pub hang: Option<Hang>,
+}
+
+/// A hang that dumps show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hang {
+    /// The ranks that the others wait for, as far as dumps say it.
+    pub ranks: Vec<u32>,
+    /// What is known of it.
+    pub sentence: String,
 }
 
 /// Returns what the dumps of a job's ranks say about a hang: one group after another, the most important first.
 #[must_use]
-pub fn findings(dumps: &[(u32, &Dump)], world_size: u32) -> Vec<String> {
+pub fn findings(dumps: &[(u32, &Dump)], world_size: u32) -> Findings {
     let have: BTreeSet<u32> = dumps.iter().map(|&(rank, _)| rank).collect();
     let joined = join(dumps, world_size);
     let of_kind = |kind: fn(&Joined<'_>, &BTreeSet<u32>) -> Option<String>| {
@@ -34,34 +56,80 @@ pub fn findings(dumps: &[(u32, &Dump)], world_size: u32) -> Vec<String> {
         sentences
     };
     let mut sentences = of_kind(|group, have| group.differs(have));
-    sentences.extend(of_kind(|group, have| group.behind(have)));
+    sentences.extend(of_kind(|group, have| Some(group.behind(have)?.sentence)));
     sentences.extend(of_kind(|group, have| group.waiting(have)));
-    if sentences.is_empty() {
+    let hang = sentences.first().map(|first| hang(dumps, &joined, &have, first));
+    let holds_any = !joined.is_empty();
+    if hang.is_none() && holds_any {
         let what = if have.len() as u32 == world_size { "all ranks" } else { "all ranks that have a dump" };
         sentences.push(format!(
             "no hang is visible: in each group, {what} issued the same collectives, and none is open on some ranks only"
         ));
     }
+    sentences.extend(
+        (!holds_any).then(|| "no dump holds a collective: whether the job hung does not show".to_owned()),
+    );
     let absent: Vec<u32> = (0..world_size).filter(|rank| !have.contains(rank)).collect();
     if !absent.is_empty() {
         sentences.push(format!(
             "nothing says what {} did: there is no dump of {}",
-            ranks(&absent),
+            listed(&absent),
             if absent.len() == 1 { "it" } else { "them" }
         ));
     }
     let largest = joined
         .values()
         .max_by_key(|group| (group.of.len(), group.of.values().map(BTreeMap::len).sum::<usize>()));
-    sentences.extend(largest.and_then(|group| group.issues_last()));
-    sentences
+    sentences.extend(largest.and_then(|group| group.issues_last(&have)));
+    Findings { sentences, hang }
+}
+
+/// Returns the hang. Ranks that are behind in a group while they are in a collective of another group wait themselves: others are to be
+/// looked at, if there are any. `first` is what is most important.
+fn hang(
+    dumps: &[(u32, &Dump)],
+    joined: &BTreeMap<&Group, Joined<'_>>,
+    have: &BTreeSet<u32>,
+    first: &str,
+) -> Hang {
+    let behind: Vec<Behind> = joined.values().filter_map(|group| group.behind(have)).collect();
+    let all: BTreeSet<u32> = behind.iter().flat_map(|behind| behind.ranks.iter().copied()).collect();
+    let waits = |rank: &u32| {
+        let of = |(of, _): &&(u32, &Dump)| of == rank;
+        let is_open = |entry: &Entry| entry.state != State::Ended;
+        dumps.iter().find(of).is_some_and(|(_, dump)| dump.entries.iter().any(is_open))
+    };
+    let free: BTreeSet<u32> = all.iter().copied().filter(|rank| !waits(rank)).collect();
+    let ranks = if free.is_empty() { all } else { free };
+    let named = |behind: &&Behind| behind.ranks.iter().filter(|rank| ranks.contains(rank)).count();
+    // Of several groups that name equally many, the first one.
+    let most = behind.iter().rev().max_by_key(named).filter(|behind| named(behind) > 0);
+    let mut sentence = most.map_or_else(|| first.to_owned(), |behind| behind.sentence.clone());
+    let others: Vec<u32> =
+        ranks.iter().copied().filter(|rank| most.is_some_and(|most| !most.ranks.contains(rank))).collect();
+    if !others.is_empty() {
+        let is = if others.len() == 1 { "is" } else { "are" };
+        sentence += &format!("; in other groups, {} {is} behind as well", listed(&others));
+    }
+    Hang { ranks: ranks.into_iter().collect(), sentence: capitalized(&sentence) }
+}
+
+/// Returns a remark as a sentence of its own.
+fn capitalized(remark: &str) -> String {
+    let mut letters = remark.chars();
+    letters.next().map_or_else(String::new, |first| format!("{}{}.", first.to_uppercase(), letters.as_str()))
 }
 
 fn join<'a>(dumps: &[(u32, &'a Dump)], world_size: u32) -> BTreeMap<&'a Group, Joined<'a>> {
     let mut joined: BTreeMap<&Group, Joined<'_>> = BTreeMap::new();
+    let mut with_messages: BTreeSet<&Group> = BTreeSet::new();
     for &(rank, dump) in dumps {
-        for entry in dump.entries.iter().filter(|entry| !entry.is_message) {
+        for entry in &dump.entries {
             let group = &dump.groups[entry.group as usize];
+            if entry.is_message {
+                with_messages.insert(group);
+                continue;
+            }
             let members = || match &group.ranks {
                 Some(ranks) => Some(ranks.iter().copied().collect()),
                 None => is_world(group).then(|| (0..world_size).collect()),
@@ -70,11 +138,28 @@ fn join<'a>(dumps: &[(u32, &'a Dump)], world_size: u32) -> BTreeMap<&'a Group, J
                 group,
                 members: members(),
                 of: BTreeMap::new(),
+                counted: BTreeMap::new(),
             });
             joined.of.entry(rank).or_default().insert(entry.number, entry);
         }
     }
+    for &(rank, dump) in dumps {
+        for counted in &dump.counted {
+            let group = &dump.groups[counted.group as usize];
+            // Messages count as well, on the ranks that send or get them.
+            let joined = joined.get_mut(group).filter(|_| !with_messages.contains(group));
+            if let Some(joined) = joined.filter(|joined| !joined.of.contains_key(&rank)) {
+                joined.counted.insert(rank, counted.issued);
+            }
+        }
+    }
     joined
+}
+
+/// The ranks that did not issue what others of their group did.
+struct Behind {
+    ranks: Vec<u32>,
+    sentence: String,
 }
 
 impl Joined<'_> {
@@ -82,8 +167,21 @@ impl Joined<'_> {
     fn present(&self, have: &BTreeSet<u32>) -> Vec<u32> {
         match &self.members {
             Some(members) => members.intersection(have).copied().collect(),
-            None => self.of.keys().copied().collect(),
+            None => self
+                .of
+                .keys()
+                .chain(self.counted.keys())
+                .copied()
+                .collect::<BTreeSet<u32>>()
+                .into_iter()
+                .collect(),
         }
+    }
+
+    /// Returns the number of the last collective that a rank issued; 0 if it issued none that is known.
+    fn issued(&self, rank: u32) -> u64 {
+        let held = self.last(rank).map(|(number, _)| number);
+        held.or_else(|| self.counted.get(&rank).copied()).unwrap_or(0)
     }
 
     fn last(&self, rank: u32) -> Option<(u64, &Entry)> {
@@ -103,7 +201,7 @@ impl Joined<'_> {
                 let mut of: Vec<_> = by_call.into_iter().collect();
                 of.sort_by_key(|(_, ranks)| (std::cmp::Reverse(ranks.len()), ranks.first().copied()));
                 let parts: Vec<String> =
-                    of.iter().map(|(call, of)| format!("{call} on {}", ranks(of))).collect();
+                    of.iter().map(|(call, of)| format!("{call} on {}", listed(of))).collect();
                 format!(
                     "in group {}, collective {number} differs among ranks: {}",
                     self.group.name,
@@ -114,19 +212,19 @@ impl Joined<'_> {
     }
 
     /// Says which ranks did not issue what others did.
-    fn behind(&self, have: &BTreeSet<u32>) -> Option<String> {
+    fn behind(&self, have: &BTreeSet<u32>) -> Option<Behind> {
         let present = self.present(have);
-        let issued = |rank: &u32| self.last(*rank).map_or(0, |(number, _)| number);
+        let issued = |rank: &u32| self.issued(*rank);
         let furthest = present.iter().map(issued).max()?;
         let (ahead, behind): (Vec<u32>, Vec<u32>) = present.iter().partition(|rank| issued(rank) == furthest);
         if behind.is_empty() {
             return None;
         }
-        let (_, entry) = ahead.first().and_then(|&rank| self.last(rank))?;
+        let (_, entry) = ahead.iter().find_map(|&rank| self.last(rank))?;
         let mut by_last: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
         behind.iter().for_each(|rank| by_last.entry(issued(rank)).or_default().push(*rank));
         let parts = by_last.iter().map(|(last, of)| {
-            let (whom, has) = (ranks(of), if of.len() == 1 { "has" } else { "have" });
+            let (whom, has) = (listed(of), if of.len() == 1 { "has" } else { "have" });
             match last {
                 0 => format!("{whom} {has} issued none of its collectives that is kept"),
                 _ => format!("{whom} {has} issued {last} and none after it"),
@@ -134,14 +232,15 @@ impl Joined<'_> {
         });
         let parts: Vec<String> = parts.collect();
         let wait = if entry.state == State::Ended { "" } else { ", and it has not ended" };
-        let (whom, has) = (ranks(&ahead), if ahead.len() == 1 { "has" } else { "have" });
+        let (whom, has) = (listed(&ahead), if ahead.len() == 1 { "has" } else { "have" });
         let group = &self.group.name;
         let name = &entry.name;
-        Some(format!(
+        let sentence = format!(
             "in group {group}, {whom} {has} issued collective {furthest} ({name}){wait}; {} behind: {}",
             if behind.len() == 1 { "one rank is" } else { "some ranks are" },
             parts.join("; ")
-        ))
+        );
+        Some(Behind { ranks: behind, sentence })
     }
 
     /// Says which ranks have begun, and which have not begun, a collective that all have issued.
@@ -165,7 +264,7 @@ impl Joined<'_> {
                 [("ended", &ended), ("started and not ended", &started), ("issued and not started", &issued)]
                     .into_iter()
                     .filter(|(_, of)| !of.is_empty())
-                    .map(|(what, of)| format!("{what} on {}", ranks(of)))
+                    .map(|(what, of)| format!("{what} on {}", listed(of)))
                     .collect();
             Some(format!(
                 "in group {}, collective {number} ({name}) is the first that is open: {}",
@@ -175,8 +274,12 @@ impl Joined<'_> {
         })
     }
 
-    /// Says which rank issues collectives last, and by how much, by the clocks of the hosts.
-    fn issues_last(&self) -> Option<String> {
+    /// Says which rank issues collectives last, and by how much, by the clocks of the hosts. Nothing is said of few collectives, nor if the
+    /// dump of a rank holds none of them: which rank was last is not known then.
+    fn issues_last(&self, have: &BTreeSet<u32>) -> Option<String> {
+        if self.present(have).iter().any(|rank| !self.of.contains_key(rank)) {
+            return None;
+        }
         let (first, others) =
             self.of.values().collect::<Vec<_>>().split_first().map(|(a, b)| (*a, b.to_vec()))?;
         if others.is_empty() {
@@ -193,6 +296,9 @@ impl Joined<'_> {
             all += 1;
         }
         let (rank, mut by) = last.into_iter().max_by_key(|(_, by)| by.len())?;
+        if all < FEWEST || 2 * by.len() <= all {
+            return None;
+        }
         by.sort_unstable();
         let median = by[by.len() / 2] as f64 / 1e6;
         (median > 0.0).then(|| format!(

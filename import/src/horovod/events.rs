@@ -142,7 +142,7 @@ pub(super) fn read(plain: impl Read) -> Result<Recorded, Unreadable> {
         (Some(damage), _) => Some(damage.to_string()),
         // Horovod closes the list after each event since 0.20.1, and never before.
         (None, End::Early { error, .. }) => error,
-        (None, End::Whole) => None,
+        (None, End::Whole | End::Followed { .. }) => None,
     };
     if let Some(damage) = damage {
         reading.recorded.remarks.add(format!("the file is damaged, and the rest of it left out: {damage}"));

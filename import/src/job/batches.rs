@@ -6,6 +6,7 @@ use wire::attributes::{Attributes, MAX_VALUE_BYTES};
 use wire::batch::{Batch, Bye, Hello, Instrumentation, Note};
 use wire::clock::{ClockAnchor, MonoNanos, UnixNanos};
 use wire::codec;
+use wire::event::Event;
 use wire::ids::{BatchSeq, Incarnation, Rank, RunId};
 
 use super::clocks::{Clock, probes};
@@ -33,6 +34,7 @@ pub(super) struct Packer<'a> {
     pub(super) of: &'a OfRank,
     /// The number of ranks that have a file.
     pub(super) ranks: usize,
+    pub(super) goodbye: &'a Bye,
 }
 
 /// The batches of a rank.
@@ -56,7 +58,7 @@ impl Packer<'_> {
         let parts = records.events.chunks(records_of_batch(self.ranks));
         let parts = parts.map(|events| Batch { events: events.to_vec(), ..empty.clone() });
         let summary = records.summary.take().map(Note::Traced);
-        let goodbye = Note::Bye(Bye { completed: true, reason: String::new() });
+        let goodbye = Note::Bye(self.goodbye.clone());
         let goodbye = Batch { notes: summary.into_iter().chain([goodbye]).collect(), ..empty.clone() };
         let numbered =
             parts.chain([goodbye]).zip(1..).map(|(batch, seq)| Batch { seq: BatchSeq(seq), ..batch });
@@ -95,6 +97,21 @@ impl Packer<'_> {
     }
 }
 
+impl Packed {
+    /// Changes the records, and leaves out those for which `change` returns false.
+    ///
+    /// # Errors
+    /// Returns an error if the compressor fails ([`codec::encode`]), or if a batch that it packed cannot be read.
+    pub(super) fn change(&mut self, mut change: impl FnMut(&mut Event) -> bool) -> io::Result<()> {
+        for frame in &mut self.frames {
+            let mut batch = codec::decode(frame).map_err(io::Error::other)?;
+            batch.events.retain_mut(&mut change);
+            *frame = codec::encode(&batch)?;
+        }
+        Ok(())
+    }
+}
+
 /// Returns the largest number of records of a batch in a job of so many ranks.
 fn records_of_batch(ranks: usize) -> usize {
     (RECORDS_TOGETHER / ranks.max(1)).clamp(FEWEST_RECORDS, RECORDS)
@@ -130,7 +147,7 @@ fn attributes(file: &str, of: &OfRank) -> Attributes {
 mod tests {
     use super::*;
     use crate::kineto::Trace;
-    use wire::event::{Event, StepRecord};
+    use wire::event::StepRecord;
     use wire::ids::Step;
 
     #[test]
@@ -146,7 +163,8 @@ mod tests {
         let of: OfRank = Trace::default().into();
         let packed = [(0, "a"), (1, "b")].map(|(rank, file)| {
             let mut records = RankRecords { events: vec![event; RECORDS + 1], ..RankRecords::default() };
-            Packer { run: &run, name: "job", world_size: 2, rank, file, of: &of, ranks: 2 }
+            let goodbye = &Bye { completed: true, reason: String::new() };
+            Packer { run: &run, name: "job", world_size: 2, rank, file, of: &of, ranks: 2, goodbye }
                 .pack(&mut records)
                 .unwrap()
         });

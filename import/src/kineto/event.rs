@@ -45,8 +45,10 @@ impl<'a> Written<'a> {
 
     /// Returns the begin and the end in nanoseconds; `None` if they are not numbers.
     pub(super) fn times(&self) -> Option<(i64, i64)> {
-        let begin = nanos(self.ts?.get())?;
-        let long = self.dur.map_or(Some(0), |dur| nanos(dur.get()))?;
+        // torch_npu writes numbers as texts.
+        let read = |written: &RawValue| nanos(written.get().trim_matches('"'));
+        let begin = read(self.ts?)?;
+        let long = self.dur.map_or(Some(0), read)?;
         Some((begin, begin.checked_add(long.max(0))?))
     }
 }
@@ -85,6 +87,11 @@ impl<'a> Arguments<'a> {
 
     pub(super) fn correlation(&self) -> u64 {
         self.correlation.and_then(|written| whole(written.get())).unwrap_or(0)
+    }
+
+    /// Returns true if the event says which collective it is of.
+    pub(super) fn is_of_collective(&self) -> bool {
+        self.collective.is_some()
     }
 
     /// Returns the function that the job called.
@@ -144,5 +151,6 @@ mod tests {
         assert_eq!((args.stream(), args.bytes(), args.function()), (None, None, None));
         assert_eq!(args.group(), Some(Group { name: "1".into(), ranks: None, size: Some(64) }));
         assert_eq!(written(r#"{"ts": "soon"}"#).times(), None);
+        assert_eq!(written(r#"{"ts": "12.5", "dur": "1"}"#).times(), Some((12_500, 13_500)));
     }
 }

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use timing::intervals::Interval;
+use wire::event::Function;
 use wire::traces::TraceRowKind;
 
 use super::event::{Arguments, Written};
@@ -17,6 +18,9 @@ use crate::unreadable::{MAX_TRACED, Unreadable};
 
 /// The beginning of the name of the range that the profiler writes around a step.
 pub(crate) const STEP: &str = "ProfilerStep#";
+
+/// What is said of collectives of libraries that are not known by the names of their kernels.
+const OTHER_LIBRARIES: &str = "a kernel counts as a collective because its arguments name one: its own name is of no library that is known";
 
 /// The largest number of operators, ranges and calls that are summed by name. Until they are, each takes 32 bytes.
 pub(super) const MAX_HOST: usize = 4_000_000;
@@ -169,7 +173,14 @@ impl Part {
         };
         let args = Arguments::read(event.args);
         let Some(stream) = args.stream().or_else(|| event.stream()) else { return };
-        let kind = Kind::of(&event.name);
+        let kind = match Kind::of(&event.name) {
+            // A kernel of a library that is not known by its names.
+            Kind::Compute if args.is_of_collective() => {
+                self.remarks.add(OTHER_LIBRARIES);
+                Kind::Collective(args.function().unwrap_or(Function::Other))
+            }
+            kind => kind,
+        };
         let carried = kind.is_collective().then(|| self.carried(&args));
         let (correlation, name) = (args.correlation(), self.names.number(&event.name));
         self.work.push(Work { kind, begin, end, stream, correlation, name, carried });
@@ -225,5 +236,33 @@ impl Part {
         if let Ok(number) = event.name[STEP.len()..].trim().parse() {
             self.steps.push(Marked { number, begin, end });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_whose_arguments_name_a_collective_is_one_whatever_its_own_name() {
+        let kernel = |name: &str, args: &str| {
+            format!(
+                r#"{{"ph": "X", "cat": "kernel", "name": "{name}", "ts": 1, "dur": 2, "args": {{"stream": 7{args}}}}}"#
+            )
+        };
+        let named = r#", "Collective name": "allreduce", "Process Group Name": "0""#;
+        let other = r#", "Collective name": "dispatch""#;
+        let events = [
+            kernel("hcom_allReduce__123_0", named),
+            kernel("deep_ep::internode::dispatch", other),
+            kernel("gemm", ""),
+        ];
+        let pieces: Vec<Piece<'_>> = events.iter().map(|event| Piece::Event(event.as_bytes())).collect();
+        let part = Part::read(&Chunk::of(&pieces));
+        let kinds: Vec<Kind> = part.work.iter().map(|work| work.kind).collect();
+        let expected =
+            [Kind::Collective(Function::AllReduce), Kind::Collective(Function::Other), Kind::Compute];
+        assert_eq!(kinds, expected);
+        assert_eq!(part.remarks.iter().collect::<Vec<_>>(), [(OTHER_LIBRARIES, 2)]);
     }
 }

@@ -4,6 +4,7 @@ use std::io::Read;
 
 use timing::intervals::Interval;
 
+use super::doubtful;
 use super::marked::Marked;
 use super::part::{MAX_HOST, Part};
 use super::self_times::{HostSum, self_times};
@@ -49,6 +50,8 @@ pub struct Trace {
     pub messages: u64,
     /// The number of events in the file.
     pub events: u64,
+    /// Whether the file ends early, or cannot be read to its end.
+    pub is_cut: bool,
     /// What is damaged, missing, or left out.
     pub remarks: Remarks,
 }
@@ -70,9 +73,15 @@ pub fn read(file: impl Read) -> Result<Trace, Unreadable> {
             let why = error.map(|error| format!(" ({error})")).unwrap_or_default();
             Some(format!("the file ends early, at byte {at} of its text{why}: what follows is missing"))
         }
-        (None, End::Whole) => None,
+        (None, End::Whole | End::Followed { .. }) => None,
     };
+    if let End::Followed { at } = pieces.end() {
+        whole.remarks.add(format!(
+            "what follows the trace at byte {at} of the text is left out, which may be another trace: write each into a file of its own"
+        ));
+    }
     let mut trace = trace(whole);
+    trace.is_cut = damage.is_some();
     damage.into_iter().for_each(|damage| trace.remarks.add(damage));
     Ok(trace)
 }
@@ -86,6 +95,8 @@ fn trace(whole: Part) -> Trace {
         launch.phase = phases.at(thread, launch.at);
     }
     work.sort_by_key(|work| (work.begin, work.end));
+    let names = names.into_texts();
+    doubtful::leave_out(&mut work, &names, &mut remarks);
     steps.sort_by_key(|step| (step.begin, step.end));
     steps.dedup_by_key(|step| step.number);
     // Sums of a part of them would be too small.
@@ -107,12 +118,13 @@ fn trace(whole: Part) -> Trace {
         input,
         steps,
         host,
-        names: names.into_texts(),
+        names,
         carried: whole.carried,
         groups: whole.groups.in_order(),
         all_to_alls: whole.all_to_alls,
         messages: whole.messages,
         events: whole.events,
+        is_cut: false,
         remarks,
     }
 }
