@@ -241,17 +241,19 @@ impl Placed {
     }
 }
 
-/// Returns the nanoseconds to add to each rank's times to place them on one clock; `None` if the error of a clock
-/// exceeds `most` nanoseconds.
+/// Returns the nanoseconds to add to each rank's times to place them on one clock; `None` if times of two ranks may be
+/// off against each other by more than `most` nanoseconds.
 fn offsets(steps: &[&RankStep], fits: &[Option<ClockFit>], most: f64) -> Option<Vec<i64>> {
-    let first = fits.first()?.as_ref()?;
-    let of = |(rank, step): (usize, &&RankStep)| {
-        let fit = fits.get(rank)?.as_ref()?;
-        let close = fit.bound_between(first) as f64 <= most;
-        // One offset serves the whole step: a drift of at most 200 ppm moves the ends of 50 ms apart by 10 us.
-        close.then(|| fit.align(step.record.begin).0 - step.record.begin.0)
-    };
-    steps.iter().enumerate().map(of).collect()
+    let fits: Vec<&ClockFit> =
+        (0..steps.len()).map(|rank| fits.get(rank)?.as_ref()).collect::<Option<_>>()?;
+    // No rank is the reference: another order of the ranks gives the same answer.
+    let worst = fits.iter().max_by_key(|fit| fit.bound())?;
+    if fits.iter().any(|fit| fit.bound_between(worst) as f64 > most) {
+        return None;
+    }
+    // One offset serves the whole step: a drift of at most 200 ppm moves the ends of 50 ms apart by 10 us.
+    let offset = |(fit, step): (&&ClockFit, &&RankStep)| fit.align(step.record.begin).0 - step.record.begin.0;
+    Some(fits.iter().zip(steps).map(offset).collect())
 }
 
 /// Returns the start of a collective, in nanoseconds of the rank's clock, or the begin of the step if it started before:
