@@ -1,3 +1,5 @@
+//! Parts that a cut file lacks are left out on all ranks.
+
 use wire::event::{BucketRecord, Function, Source, Span, SpanKind, StepRecord};
 use wire::ids::{Bucket, Comm};
 

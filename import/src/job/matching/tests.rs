@@ -1,3 +1,5 @@
+//! Collectives are matched whatever is cut off, and whatever the ranks are called.
+
 use proptest::prelude::*;
 use wire::clock::MonoNanos;
 

@@ -1,0 +1,113 @@
+//! What a report says of figures that it cannot have.
+
+use wire::clock::MonoNanos;
+use wire::event::{BucketRecord, Source, Span, SpanKind, StepRecord};
+use wire::ids::{Comm, Step};
+
+use super::*;
+use crate::records::{RankStep, StepRecords};
+use crate::step::analyse;
+
+/// Returns the facts about a completed run on one rank that has sent nothing but its steps.
+pub(crate) fn facts(run: &str) -> RunFacts {
+    RunFacts {
+        run: RunId::new(run).unwrap(),
+        name: "job".into(),
+        state: RunState::Completed,
+        ranks: 1,
+        sample_unit: "tokens".into(),
+        instrumentation: Instrumentation::Reducer,
+        fits: Vec::new(),
+        drops: Vec::new(),
+        hang: None,
+        failure: None,
+        events: Vec::new(),
+        placement: Vec::new(),
+        attributes: Vec::new(),
+        device_states: Vec::new(),
+        hosts: Vec::new(),
+        bursts: Vec::new(),
+        stacks: Vec::new(),
+        long_steps: Vec::new(),
+        span_lines: Vec::new(),
+        work: Vec::new(),
+        layouts: Vec::new(),
+        other_layouts: Vec::new(),
+        traced: None,
+        summaries: Vec::new(),
+        notable_share: verdict::NOTABLE_SHARE,
+        hidden_steps: Vec::new(),
+        goodput: Err(Missing::NoObservedStep),
+        has_all_steps: true,
+    }
+}
+
+/// Analyses a step of 100 us in which one collective runs for 40 us, of which nothing shows in `unclear` us whether the rank
+/// computes.
+fn with_unclear(unclear: i64) -> StepAnalysis {
+    let (step, at) = (Step(5), |micros: i64| MonoNanos(micros * 1_000));
+    let span = |kind, begin, end| Span { step, kind, begin: at(begin), end: at(end), cpu_nanos: 0 };
+    let bucket = BucketRecord {
+        step,
+        comm: Comm(0),
+        seq: Function::AllToAll.numbered(7),
+        bucket: Bucket(0),
+        bytes: 1_000,
+        ready: at(60),
+        launch: at(60),
+        start: at(60),
+        end: at(100),
+        source: Source::DeviceEvent,
+    };
+    let spans = vec![
+        span(SpanKind::Backward, 0, 70),
+        span(SpanKind::Blocked, 70, 100),
+        span(SpanKind::Unclear, 70, 70 + unclear),
+    ];
+    let record = StepRecord { step, begin: at(0), end: at(100), samples: 0, shadow: false };
+    let rank = Some(RankStep { record, spans, buckets: vec![bucket] });
+    let records = StepRecords { step, ranks: vec![rank.clone(), rank], absent: 0 };
+    analyse(&records, &[Some(ClockFit::exact()), Some(ClockFit::exact())])
+}
+
+#[test]
+fn figures_that_rest_on_an_assumption_are_missing_with_the_range_of_the_overlap() {
+    let facts = RunFacts { instrumentation: Instrumentation::Nccl, ranks: 2, ..facts("r") };
+    let known = report(&facts, &[with_unclear(0)]);
+    assert_eq!(known.overlap_ratio, Figure::Known(0.25));
+    assert!(known.groups[0].cost.exposed_nanos.is_some() && known.buckets[0].hidden_ratio.is_some());
+    let report = report(&facts, &[with_unclear(20)]);
+    let reason = report.overlap_ratio.reason().expect("the overlap is not known");
+    assert_eq!(
+        reason.to_string(),
+        "the overlap is between 25 % and 75 %: nothing shows whether ranks compute while their all-to-alls run"
+    );
+    let efficiency = &report.scaling_efficiency.implied;
+    for figure in [&report.tail_nanos, &report.communication_fraction, efficiency] {
+        assert_eq!(figure.reason(), Some(reason));
+    }
+    let missing = [report.loss_ledger.reason(), report.what_if.reason()];
+    assert_eq!(missing, [Some(reason); 2]);
+    assert_eq!((report.groups[0].cost.exposed_nanos, report.buckets[0].hidden_ratio), (None, None));
+    assert_eq!(StepCosts::from_report(&report), None);
+    assert!(report.gaps.iter().any(|gap| gap.kind == GapKind::Overlap), "{:?}", report.gaps);
+    assert_eq!(report.ledger[0].step_nanos, 100_000);
+}
+
+/// Fails if [`Report::missing`] leaves out a figure.
+#[test]
+fn every_missing_figure_is_listed_with_its_reason() {
+    let report = report::<StepAnalysis>(&facts("r"), &[]);
+    let json = serde_json::to_string(&report).unwrap();
+    let in_json = json.matches(r#"{"missing":"#).count();
+    // The reason for the lack of verdicts has no figure.
+    assert_eq!(report.missing().len(), in_json + 1, "{json}");
+    let reasons = report.missing();
+    let reason = |name| reasons.iter().find(|(of, _)| *of == name).map(|(_, reason)| (*reason).clone());
+    assert_eq!(reason("overlap"), Some(Missing::NoObservedStep));
+    assert_eq!(reason("verdicts"), Some(Missing::OneRank));
+    let unmodified = RunFacts { instrumentation: Instrumentation::Nccl, ranks: 2, ..facts("r") };
+    let report = super::report::<StepAnalysis>(&unmodified, &[]);
+    assert_eq!(report.overlap_ratio, Missing::NoStepFound.into());
+    assert_eq!(report.gaps.first().map(|gap| gap.kind), Some(GapKind::Phases));
+}
