@@ -184,7 +184,7 @@ fn a_late_rank_is_named_whatever_its_number_and_however_its_job_reduces() {
 }
 
 #[test]
-fn no rank_is_named_in_a_job_without_a_late_rank() {
+fn no_rank_is_named_in_a_job_without_a_late_rank() {
     for reduces in [Reduces::Blocking, Reduces::Overlapping] {
         for steps in [1, 6, 22] {
             let (_, report, _) = imported(&Traced { reduces, steps, ..Traced::default() }.texts(IN_ORDER));
@@ -218,7 +218,7 @@ proptest! {
 }
 
 #[test]
-fn a_file_that_was_cut_blames_no rank_else() {
+fn a_file_that_was_cut_blames_no_other_rank() {
     let job = Traced { steps: 1, all_reduces: 30, late: Some((2, false, 500.0)), ..Traced::default() };
     let whole = named(&imported(&job.texts(IN_ORDER)).1, IN_ORDER);
     assert_eq!(whole.iter().map(|(rank, ..)| *rank).collect::<Vec<_>>(), [2]);
