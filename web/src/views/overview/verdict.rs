@@ -56,8 +56,11 @@ fn finding(report: &Report) -> Finding {
             ),
             None => say(
                 if matches!(report.state, RunState::Failed | RunState::Hung) { "waiting" } else { "nothing" },
-                &report.spent,
-                &(format!("No rank, cause or bucket stands out in {} steps.", units::count(report.steps))
+                &match report.spent.as_str() {
+                    "" => format!("Nothing stands out in {} steps.", units::count(report.steps)),
+                    spent => spent.to_owned(),
+                },
+                &("No rank, cause or bucket costs more than noise can explain.".to_owned()
                     + &earlier(report)),
             ),
         };
