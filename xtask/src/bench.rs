@@ -29,6 +29,8 @@ pub enum Bench {
     Pytorch,
     /// 1,000 PyTorch jobs in which things go wrong: does any end differently with Paceline
     Mishaps,
+    /// Plain PyTorch jobs with a planted trouble each: is the first sentence of the report right
+    Gallery,
     /// Time from gradient to pixel, and frame times at 1,024 ranks, in a real browser
     Page,
     /// Batches over HTTP into a real server: records/s, response times, memory
@@ -43,7 +45,7 @@ pub enum Bench {
     Allreduce,
     /// For how long a sample of native stacks interrupts a thread
     Stacks,
-    /// All but healthy, mishaps, pytorch and page
+    /// All but healthy, mishaps, pytorch, gallery and page
     All,
 }
 
@@ -84,6 +86,7 @@ pub fn run(measurement: Bench) -> anyhow::Result<()> {
         Bench::Pytorch => measure("pytorch"),
         Bench::Mishaps => measure("mishaps"),
         Bench::Stacks => measure("stacks"),
+        Bench::Gallery => measure("gallery"),
         Bench::Healthy => {
             ensure_tools(&MONITORING)?;
             measure("healthy")

@@ -1,0 +1,95 @@
+"""What the scripts of the gallery share: a model, a data set, and the truth that a script states about itself.
+
+Each script is a plain PyTorch job that knows nothing of Paceline. It times its own trouble with its own clock, and prints that as
+its last line, for the bench to compare with the report's first sentence.
+"""
+
+import json
+import os
+import time
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
+from torch.utils.data.distributed import DistributedSampler
+
+
+class Perceptron(nn.Module):
+    def __init__(self, width=512, depth=3):
+        super().__init__()
+        sizes = [128] + [width] * depth + [10]
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip(sizes, sizes[1:]))
+
+    def forward(self, x):
+        for layer in self.layers[:-1]:
+            x = F.relu(layer(x))
+        return self.layers[-1](x)
+
+
+class Samples(Dataset):
+    def __init__(self, count=4096):
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        return torch.full((128,), index % 11 / 11), index % 10
+
+
+def begin():
+    torch.set_num_threads(1)
+    torch.manual_seed(7)
+    dist.init_process_group("gloo")
+    return dist.get_rank(), dist.get_world_size()
+
+
+def parallel(model=None):
+    return DistributedDataParallel(model or Perceptron())
+
+
+def loader(samples, batch=32, **options):
+    sampler = DistributedSampler(samples)
+    return DataLoader(samples, batch_size=batch, sampler=sampler, **options)
+
+
+def batch(size=32):
+    return torch.randn(size, 128), torch.randint(0, 10, (size,))
+
+
+def train(model, optimizer, x, y):
+    loss = F.cross_entropy(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
+def busy(seconds):
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+class Clock:
+    """Times what a script plants, one `with` for each time."""
+
+    def __init__(self):
+        self.times = []
+
+    def __enter__(self):
+        self.began = time.perf_counter()
+
+    def __exit__(self, *_):
+        self.times.append(time.perf_counter() - self.began)
+
+
+def end(truth, clock=None, speaks=True):
+    """Prints the truth, from the one rank that knows it."""
+    if speaks:
+        times = clock.times[1:] if clock else []
+        print("TRUTH " + json.dumps({**truth, "mean_s": sum(times) / len(times) if times else None}), flush=True)
+    dist.barrier()
+    os._exit(0)
