@@ -13,10 +13,9 @@ use super::episodes::CHANGE_STEPS;
 use super::recurrence::Times;
 use super::{Setting, hours_per_day, ranks_of};
 use crate::account::{OWN, StepAccount, at};
-use crate::finding::{Evidence, Finding, Statement};
-use crate::hang;
-use crate::stats;
+use crate::finding::{Evidence, Finding, Segment, Statement};
 use crate::step::StepAnalysis;
+use crate::{hang, stats};
 
 /// The least share of all observed time that pauses take to be reported.
 const MIN_SHARE: f64 = 0.01;
@@ -38,7 +37,6 @@ const CONCENTRATED: f64 = 0.5;
 const HAS_IT: f64 = 0.5;
 /// The share of the steps from which something happens all the time.
 const ALL_THE_TIME: f64 = 0.5;
-
 /// The number of sizes that are told apart.
 const SIZES: usize = 2;
 
@@ -67,8 +65,8 @@ impl<'a> Window<'a> {
         Self { steps, accounts, usual_step: stats::median(lengths()).unwrap_or(0.0), total: lengths().sum() }
     }
 
-    /// Returns the findings on what happens now and then. `is_explained` says whether another
-    /// finding on these ranks explains this many nanoseconds of the step with this index.
+    /// Returns the findings on what happens now and then. `is_explained` says whether another finding on these ranks explains this
+    /// many nanoseconds of the step with this index.
     pub(super) fn findings(
         &self,
         is_explained: impl Fn(usize, &[usize], f64) -> bool,
@@ -263,8 +261,7 @@ fn take(costs: &mut [f64], least: f64) -> Times {
     times
 }
 
-fn segment(loss: Loss) -> crate::finding::Segment {
-    use crate::finding::Segment;
+fn segment(loss: Loss) -> Segment {
     match loss {
         Loss::Pause(kind) => Segment::Pause(SpanKind::PAUSES[kind]),
         Loss::Part(part) => match OWN[part] {
@@ -277,8 +274,8 @@ fn segment(loss: Loss) -> crate::finding::Segment {
     }
 }
 
-/// Returns how much of each step long steps of the own part explain: the excess over the usual value of steps in which it is at
-/// least half a usual step.
+/// Returns what long steps add to a part of the usual rank's own work, in nanoseconds: over all steps, the excess over its usual
+/// length where that is at least half a usual step.
 pub(super) fn long_excess(accounts: &[StepAccount], part: Part, usual_step: f64) -> f64 {
     let Some(part) = at(part) else { return 0.0 };
     let usual = stats::median(accounts.iter().map(|account| account.usual[part])).unwrap_or(0.0);
