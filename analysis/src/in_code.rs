@@ -50,8 +50,9 @@ impl<'a> Code<'a> {
 pub(crate) fn explain(finding: &mut Finding, code: &Code<'_>) {
     let found = match (finding.statement, &finding.verdict.culprit) {
         (_, None) => None,
-        (Statement::NowAndThen { .. } | Statement::Always { .. }, Some(_)) => {
-            now_and_then::find(finding, code)
+        (Statement::NowAndThen { .. }, Some(_)) => now_and_then::find(finding, code),
+        (Statement::Always { .. }, Some(named)) => {
+            now_and_then::find(finding, code).or_else(|| compared::find(finding, named.ranks(), code))
         }
         (_, Some(Culprit::All)) => alike::find(finding, code),
         (_, Some(named)) => compared::find(finding, named.ranks(), code),

@@ -235,7 +235,10 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
     let written =
         |findings: Vec<Finding>| -> Vec<Verdict> { findings.into_iter().map(wording::verdict).collect() };
     let verdicts = written(verdicts);
-    let account = account(facts, &observed);
+    let account = match has_only_collectives(facts, &ledger) {
+        true => Account::default(),
+        false => account(facts, &observed),
+    };
     let spent = wording::account::spent(&account, &verdicts);
     Report {
         run: facts.run.clone(),
@@ -296,7 +299,7 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
     }
 }
 
-/// Returns where the wall time goes. In imported files, and in steps that were only seen from outside, that is not known.
+/// Returns where the wall time goes.
 fn account(facts: &RunFacts, observed: &[&StepAnalysis]) -> Account {
     let steps: Vec<StepAccount> = observed.iter().filter_map(|step| StepAccount::new(step)).collect();
     let goodput = facts.goodput.as_ref().ok().filter(|_| facts.has_all_steps);
@@ -545,6 +548,7 @@ fn findings(
         notable_share: facts.notable_share,
         hidden_steps: &facts.hidden_steps,
         is_recorded: facts.instrumentation == Instrumentation::Trace,
+        has_only_collectives: has_only_collectives(facts, ledger),
     };
     let (mut found, missing) = verdict::judge(observed, facts.ranks as usize, &setting);
     let hosts = Hosts { ranks: &facts.hosts, fits: &facts.fits };

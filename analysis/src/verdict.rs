@@ -87,6 +87,8 @@ pub struct Setting<'a> {
     pub hidden_steps: &'a [u64],
     /// Whether the run is imported from files, so that no more steps will come.
     pub is_recorded: bool,
+    /// Whether only collectives are recorded, so that what ranks do between them is not known.
+    pub has_only_collectives: bool,
 }
 
 impl Setting<'_> {
@@ -149,9 +151,14 @@ fn verdicts(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Findings {
         suspects(&claims).flat_map(|ranks| against(steps, &claims, ranks, setting)).collect();
     let is_explained =
         |at: usize, ranks: &[usize], nanos: f64| late.iter().any(|late| late.explains(at, ranks, nanos));
-    let mut all = window.findings(is_explained, setting);
-    let lost: u64 = late.iter().map(|late| late.finding.verdict.lost_nanos()).sum();
-    all.extend(late.into_iter().map(|late| late.finding));
+    let mut all = match setting.has_only_collectives {
+        true => Vec::new(),
+        false => window.findings(is_explained, setting),
+    };
+    let late: Vec<Finding> =
+        late.into_iter().filter(|late| !late.is_part_of(&all)).map(|late| late.finding).collect();
+    let lost: u64 = late.iter().map(|late| late.verdict.lost_nanos()).sum();
+    all.extend(late);
     all.extend(everyone::verdicts(&window, lost / steps.len() as u64, setting));
     let (verdicts, notes) = all.into_iter().partition(|finding| is_notable(finding, steps, setting));
     let mut findings = Findings { verdicts, notes };
@@ -188,9 +195,20 @@ struct Accusation {
     ranks: Vec<usize>,
     /// Indices into the observed steps, ascending.
     at: Vec<usize>,
+    /// The median saving in these steps, in nanoseconds.
+    usual_saving: f64,
 }
 
 impl Accusation {
+    /// Returns true if it is the mean of what one of these findings on the same ranks says of a few of the steps: most of its steps
+    /// lose far less than it costs.
+    fn is_part_of(&self, now_and_then: &[Finding]) -> bool {
+        let verdict = &self.finding.verdict;
+        let lasts = 2.0 * self.usual_saving >= verdict.cost_nanos_per_step as f64;
+        let is_of_it = |other: &Finding| other.verdict.culprit == verdict.culprit;
+        !lasts && verdict.recurrence.is_none() && now_and_then.iter().any(is_of_it)
+    }
+
     /// Returns true if it explains most of the time that these ranks cost the step with this index.
     fn explains(&self, at: usize, ranks: &[usize], nanos: f64) -> bool {
         let is_of_its_size = 2.0 * self.finding.verdict.cost_nanos_per_step as f64 >= nanos;
@@ -249,7 +267,10 @@ fn against(
     let is_last = |at: usize| claims[at].as_ref().is_some_and(|claim| claim.against(ranks) > 0.0);
     let is_last: Vec<bool> = (0..steps.len()).map(is_last).collect();
     let suspicion = Suspicion { ranks, savings, is_last, is_healthy };
-    let accusation = |at: Vec<usize>, finding| Accusation { finding, ranks: ranks.to_vec(), at };
+    let accusation = |at: Vec<usize>, finding| {
+        let usual_saving = stats::median(at.iter().map(|&at| suspicion.savings[at])).unwrap_or(0.0);
+        Accusation { finding, ranks: ranks.to_vec(), at, usual_saving }
+    };
     let stalls = suspicion.gather(&stalls, steps).and_then(|fault| {
         let finding = suspicion.accuse(&fault, steps, setting)?;
         let times = Times { at: fault.episodes.to_vec(), total: finding.verdict.lost_nanos() as f64 };
@@ -353,7 +374,7 @@ impl Suspicion<'_> {
         };
         let mut finding = Finding::new(verdict, Statement::Late { episodes: episodes.len() });
         // What comes and goes and lies within what processors vary by is no fault of the rank.
-        finding.is_scatter = finding.verdict.cause == Cause::Processor;
+        finding.is_scatter = finding.verdict.cause == Cause::Processor && persistence != Persistence::Onset;
         (finding.evidence, finding.counter_evidence) = (case.evidence(), case.counter_evidence());
         Some(finding)
     }

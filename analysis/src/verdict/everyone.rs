@@ -34,7 +34,7 @@ const RISES_ALONG: f64 = 0.5;
 /// over all steps. The newest step that can be shown becomes the example.
 pub(super) fn verdicts(window: &Window<'_>, explained: u64, setting: &Setting<'_>) -> Vec<Finding> {
     let steps = window.steps;
-    let mut found: Vec<Finding> = shared(window);
+    let mut found = if setting.has_only_collectives { Vec::new() } else { shared(window) };
     found.extend(transfers(window));
     found.extend(turns(window, explained, setting));
     found.extend(drift(steps, setting));

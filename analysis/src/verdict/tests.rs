@@ -71,6 +71,7 @@ const ON_GPUS: Setting<'_> = Setting {
     notable_share: NOTABLE_SHARE,
     hidden_steps: &[],
     is_recorded: false,
+    has_only_collectives: false,
 };
 const ON_CPUS: Setting<'_> = Setting { computed_on: ComputedOn::Cpu, ..ON_GPUS };
 

@@ -26,7 +26,7 @@ pub(crate) fn spent(account: &Account, verdicts: &[Verdict]) -> String {
     let list = named.join(", ");
     if verdicts.is_empty() && useful >= BOUND {
         return format!(
-            "Nothing is wrong: {} of the time in steps is compute ({list}). Lower precision, larger batches or faster kernels \
+            "Nothing slows the job: {} of the time in steps is compute ({list}). Lower precision, larger batches or faster kernels \
              would make the job faster.",
             units::percent(useful)
         );

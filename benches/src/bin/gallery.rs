@@ -53,7 +53,8 @@ fn main() -> anyhow::Result<()> {
 fn scripts(filter: Option<&str>) -> anyhow::Result<Vec<PathBuf>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("gallery");
     let files = folder.read_dir()?.map(|file| Ok(file?.path())).collect::<anyhow::Result<Vec<_>>>()?;
-    let name = |path: &Path| path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    let name =
+        |path: &Path| path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     let is_wanted = |path: &PathBuf| {
         let is_script = path.extension().is_some_and(|extension| extension == "py") && name(path) != "plain";
         is_script && filter.is_none_or(|filter| name(path).contains(filter))
@@ -106,7 +107,8 @@ fn checks(truth: &Value, first: &Value) -> Value {
     let names = |key: &str| truth[key].as_str().map(|text| sentence.contains(text));
     let cost = first["recurrence"]["nanos"].as_f64().or(first["cost_nanos_per_step"].as_f64());
     let planted = truth["mean_s"].as_f64().or(truth["seconds"].as_f64());
-    let within = cost.zip(planted).map(|(cost, planted)| (cost / 1e9 - planted).abs() <= COST_WITHIN * planted);
+    let within =
+        cost.zip(planted).map(|(cost, planted)| (cost / 1e9 - planted).abs() <= COST_WITHIN * planted);
     json!({
         "who": who,
         "cause": cause,

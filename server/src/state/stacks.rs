@@ -89,7 +89,10 @@ fn sampled(verdict: &Verdict, ranks: u32) -> Option<Vec<u32>> {
     use Cause::{Compute, H2d, Host, Input, MoreWork, Optimizer, Unknown};
     match verdict.culprit.as_ref()? {
         Culprit::All => matches!(verdict.cause, Input | Host | Optimizer).then(|| vec![0]),
-        named if matches!(verdict.cause, Input | H2d | Compute | MoreWork | Host | Unknown) => {
+        named
+            if verdict.cause.is_pause()
+                || matches!(verdict.cause, Input | H2d | Compute | MoreWork | Host | Unknown) =>
+        {
             let suspects = named.ranks();
             let peer = (0..ranks).find(|rank| !suspects.contains(rank))?;
             Some(vec![*suspects.first()?, peer])

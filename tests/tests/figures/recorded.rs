@@ -240,7 +240,7 @@ fn the_collectives_of_recorded_jobs_name_the_rank_that_their_traces_name() -> an
             verdicts.map(|one| (&one["culprit"]["rank"], &one["cause"])).collect();
         let expected: Vec<u64> = culprit.into_iter().collect();
         let found: Vec<u64> = named.iter().filter_map(|(rank, _)| rank.as_u64()).collect();
-        ensure!(found == expected, "{set}: {named:?}");
+        ensure!(found == expected, "{set}: {:#}", report["verdicts"]);
         // Collectives alone do not tell slow compute from a late host.
         ensure!(named.iter().all(|(_, cause)| *cause != "compute"), "{set}: {named:?}");
     }

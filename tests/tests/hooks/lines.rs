@@ -89,12 +89,12 @@ fn a_lock_that_another_thread_holds() -> anyhow::Result<()> {
 
 #[test]
 fn garbage_that_is_collected_in_every_step() -> anyhow::Result<()> {
-    is_named("garbage", "0", &["host", "unknown", "compute"])
+    is_named("garbage", "0", &["garbage_collection"])
 }
 
 #[test]
 fn a_checkpoint_in_every_step() -> anyhow::Result<()> {
-    is_named("checkpoint", "0", &["host", "unknown"])
+    is_named("checkpoint", "0", &["host", "unknown", "checkpoint"])
 }
 
 /// A child with its own process group, which is killed when the value is dropped.

@@ -81,7 +81,7 @@ fn a_verdict_that_appears_is_told_and_is_in_the_title() -> anyhow::Result<()> {
     let mut feed = Feed::new(Simulation::run(&plan));
     feed.send_all_but(90, page.server_address())?;
     page.open_run(&feed.run, "")?;
-    says(browser, "verdict", "Nothing stands out")?;
+    says(browser, "verdict", "Nothing slows the job")?;
     let title = format!("return document.title === '{} · Paceline'", feed.run);
     browser.wait("a title without an alarm", &title)?;
     feed.send_all_but(0, page.server_address())?;

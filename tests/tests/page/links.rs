@@ -66,7 +66,7 @@ fn the_band_of_a_past_fault_stays_live_after_a_restart_and_after_the_end() -> an
     browser.wait("the band of the fault", &band)?;
     feed.send_all_but(1, &server.address)?;
     let is_healthy =
-        "return document.querySelector('[data-testid=verdict]')?.innerText.includes('stands out')";
+        "return document.querySelector('[data-testid=verdict]')?.innerText.includes('slows the job')";
     browser.wait("a report without the fault", is_healthy)?;
     browser.wait("the band of the past fault", &band)?;
     let listen = server.listen().to_owned();

@@ -34,7 +34,7 @@ fn a_brushed_range_gives_every_figure_for_those_steps() -> anyhow::Result<()> {
     says(browser, "goodput", "exposed wait")?;
     // The fault begins in the middle of the run.
     drag(browser, "timeline-strip", 0.0, 0.4)?;
-    says(browser, "verdict", "Nothing stands out")?;
+    says(browser, "verdict", "Nothing slows the job")?;
     let steps = "return /^0[.][.]9[0-9]$/.test(new URLSearchParams(location.search).get('steps'))";
     browser.wait("the range in the address", steps)?;
     says(browser, "goodput", "figure of the whole run")?;

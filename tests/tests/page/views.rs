@@ -208,7 +208,7 @@ fn a_selected_range_has_figures_of_its_own() -> anyhow::Result<()> {
     // The fault begins at step 120.
     browser.open(&format!("{}/runs/{run}?steps=20..109", page.server.address))?;
     says(browser, "covers", "figures of steps 20 to 109")?;
-    says(browser, "verdict", "Nothing stands out")?;
+    says(browser, "verdict", "Nothing slows the job")?;
     browser.run("document.activeElement.blur()")?;
     browser.type_keys("f")?;
     says(browser, "verdict", "Rank 2")?;
@@ -366,7 +366,7 @@ fn a_page_that_ends_before_a_fault_knows_nothing_of_it() -> anyhow::Result<()> {
              input.dispatchEvent(new Event('change', { bubbles: true }));
          }",
     )?;
-    says(browser, "verdict", "Nothing stands out")?;
+    says(browser, "verdict", "Nothing slows the job")?;
     let steps = "const steps = new URLSearchParams(location.search).get('steps');";
     browser.wait("the steps in the address", &format!("{steps} return steps === '20..100'"))?;
     browser.run("document.activeElement.blur()")?;

@@ -122,7 +122,9 @@ impl Simulated {
             placed[order[rank]] = Some(RankStep { record, spans, buckets });
         }
         let records = StepRecords { step: number, ranks: placed, absent: usize::from(self.absent.is_some()) };
-        let fit = |clock| Some(ClockFit { clock: clock as u32, bound_nanos: 20_000, ..ClockFit::exact() });
+        let fit = |clock| {
+            Some(ClockFit { clock: clock as u32, bound_nanos: 20_000 * scale as u64, ..ClockFit::exact() })
+        };
         analyse(&records, &(0..self.ranks).map(fit).collect::<Vec<_>>())
     }
 
@@ -135,6 +137,7 @@ impl Simulated {
             notable_share: NOTABLE_SHARE,
             hidden_steps: &[],
             is_recorded,
+            has_only_collectives: false,
         };
         let (found, missing) = judge_any(&steps.iter().collect::<Vec<_>>(), self.ranks, &setting);
         let original = |place: u32| order.iter().position(|&of| of == place as usize);

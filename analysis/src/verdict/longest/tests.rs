@@ -123,8 +123,13 @@ fn a_recorded_job_says_what_the_rank_of_a_stage_computes_and_not_that_ranks_take
     };
     let says = |steps: u64, is_recorded: bool| {
         let steps: Vec<StepAnalysis> = (0..steps).map(slow).collect();
-        let setting =
-            Setting { computed_on: ComputedOn::Gpu, notable_share: 0.05, hidden_steps: &[], is_recorded };
+        let setting = Setting {
+            computed_on: ComputedOn::Gpu,
+            notable_share: 0.05,
+            hidden_steps: &[],
+            is_recorded,
+            has_only_collectives: false,
+        };
         let (found, _) = judge(&steps.iter().collect::<Vec<_>>(), 12, &setting);
         found.verdicts.into_iter().map(|finding| wording::verdict(finding).sentence).collect::<Vec<_>>()
     };

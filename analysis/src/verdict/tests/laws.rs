@@ -177,5 +177,5 @@ fn a_healthy_job_says_that_nothing_is_wrong_and_blames_no_rank() {
     assert!(judge(&steps).iter().all(|verdict| verdict.culprit == Some(Culprit::All)));
     let accounts: Vec<StepAccount> = steps.iter().filter_map(StepAccount::new).collect();
     let spent = wording::account::spent(&account(&accounts, None), &[]);
-    assert!(spent.starts_with("Nothing is wrong: 8"), "{spent}");
+    assert!(spent.starts_with("Nothing slows the job: 8"), "{spent}");
 }
