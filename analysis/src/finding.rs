@@ -33,9 +33,10 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
-    /// Returns true if a line of code is known in which the time is lost.
-    pub(crate) fn names_code(&self) -> bool {
-        self.evidence.iter().any(|one| matches!(one, Evidence::InCode { .. } | Evidence::Called { .. }))
+    /// Returns true if a line of code is known in which the ranks stop now and then.
+    pub(crate) fn stops_in_code(&self) -> bool {
+        let names_code = |one: &Evidence| matches!(one, Evidence::InCode { .. } | Evidence::Called { .. });
+        matches!(self.statement, Statement::NowAndThen { .. }) && self.evidence.iter().any(names_code)
     }
 
     /// Returns true if nearly all of what takes the ranks longer than others is outside of every phase.

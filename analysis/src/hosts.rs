@@ -312,7 +312,7 @@ pub(crate) fn explain(finding: &mut Finding, hosts: &Hosts<'_>, window: (ServerN
         finding.reason = Some(Reason::OutsidePhases);
     }
     let verdict = &finding.verdict;
-    if verdict.cause == Cause::Host && finding.reason.is_none() && !finding.names_code() {
+    if verdict.cause == Cause::Host && finding.reason.is_none() && !finding.stops_in_code() {
         let usual = of_others(hosts, &suspects, window, |rank| rank.waited).unwrap_or(0.0);
         finding.reason = shares.taker(lost_share, usual).map(Reason::CoresTaken);
     }
