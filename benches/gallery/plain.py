@@ -5,12 +5,17 @@ its last line, for the bench to compare with the report's first sentence.
 """
 
 import json
+import os
+import socket
 import time
 
 import torch
 import torch.distributed as dist
+import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
@@ -46,8 +51,30 @@ def begin():
     return dist.get_rank(), dist.get_world_size()
 
 
+def spawn(main, ranks=2):
+    """Starts ranks as scripts without torchrun do. `main` gets the rank, and calls `begin` first."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    mp.spawn(_spawned, (main, ranks, port), nprocs=ranks)
+
+
+def _spawned(rank, main, ranks, port):
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    main(rank)
+
+
 def parallel(model=None):
     return DistributedDataParallel(model or Perceptron())
+
+
+def sharded(model=None):
+    """Shards a model by FSDP2, layer by layer."""
+    model = model or Perceptron()
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for layer in model.layers:
+        fully_shard(layer, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
 
 
 def loader(samples, batch=32, **options):
@@ -85,10 +112,15 @@ class Clock:
         self.times.append(time.perf_counter() - self.began)
 
 
-def end(truth, clock=None, speaks=True):
-    """Prints the truth, from the one rank that knows it."""
+def state(truth, clock=None, speaks=True):
+    """Prints the truth, from the one rank that knows it. With `times`, the trouble comes so often in each step."""
     if speaks:
         times = clock.times[1:] if clock else []
-        print("TRUTH " + json.dumps({**truth, "mean_s": sum(times) / len(times) if times else None}), flush=True)
+        mean = sum(times) / len(times) * truth.get("times", 1) if times else None
+        print("TRUTH " + json.dumps({**truth, "mean_s": mean}), flush=True)
+
+
+def end(truth, clock=None, speaks=True):
+    state(truth, clock, speaks)
     dist.barrier()
     dist.destroy_process_group()

@@ -31,7 +31,7 @@ use wire::attributes;
 
 use crate::export::Format;
 use crate::launch::Start;
-use crate::launch::launcher::is_launcher;
+use crate::launch::launcher::starts_its_ranks;
 use crate::printable::printable;
 use crate::settings;
 use crate::store::directory;
@@ -141,7 +141,7 @@ impl TokenArgument {
     paceline run -n 4 char_lm --slow-rank 2 --slow-phase input --slow-ms 30"
 )]
 struct RunArguments {
-    /// Number of ranks to start on this machine [default: those that CMD starts if it is a launcher, else 1]
+    /// Number of ranks to start on this machine [default: those that CMD starts if it is a launcher or a script, else 1]
     #[arg(short = 'n', long = "nproc", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     nproc: Option<u32>,
     /// Observe unmodified ranks, as `attach` does
@@ -177,7 +177,7 @@ impl RunArguments {
     /// Returns how to start the job, and whether its ranks are observed unmodified.
     fn start(&self) -> (Start, bool) {
         match self.nproc {
-            None if is_launcher(&self.job.command) => (Start::Launcher, true),
+            None if starts_its_ranks(&self.job.command) => (Start::Launcher, true),
             ranks => (Start::Ranks(ranks.unwrap_or(1)), self.attach),
         }
     }

@@ -10,7 +10,7 @@ use clap::Parser;
 use serde_json::{Value, json};
 use testkit::programs::{program, report, said};
 use testkit::results::Results;
-use testkit::torch;
+use testkit::{frameworks, torch};
 
 /// The largest error of a cost, as a share of what the job timed.
 const COST_WITHIN: f64 = 0.2;
@@ -21,9 +21,6 @@ struct Options {
     /// The number of times each job runs
     #[arg(long, default_value_t = 1)]
     rounds: u32,
-    /// The number of ranks
-    #[arg(long, default_value_t = 2)]
-    ranks: u32,
     /// Jobs whose names contain this text; all if not given
     filter: Option<String>,
 }
@@ -32,19 +29,22 @@ fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     ensure!(torch::is_installed()?, "PyTorch cannot be installed: the Python package index is out of reach");
     let mut results = Results::begin("gallery");
-    let (mut right, mut all) = (0, 0);
+    let mut judgements = Vec::new();
     for _ in 0..options.rounds {
         for script in scripts(options.filter.as_deref())? {
-            let judged = judge(&script, options.ranks)?;
+            let judged = judge(&script).unwrap_or_else(|error| failed(&script, &error));
             println!("{judged}");
-            all += 1;
-            right += u32::from(judged["right"] == true);
-            results.add(judged);
+            results.add(judged.clone());
+            judgements.push(judged);
         }
     }
-    let total = json!({ "what": "total", "right": right, "jobs": all });
-    println!("{total}");
-    results.add(total);
+    for (kind, is_healthy) in [("planted", false), ("healthy", true)] {
+        let of_kind = || judgements.iter().filter(|judged| judged["truth"]["who"].is_null() == is_healthy);
+        let right = of_kind().filter(|judged| judged["right"] == true).count();
+        let total = json!({ "what": "total", "kind": kind, "right": right, "jobs": of_kind().count() });
+        println!("{total}");
+        results.add(total);
+    }
     println!("raw: {}", results.finish()?.display());
     Ok(())
 }
@@ -53,46 +53,78 @@ fn main() -> anyhow::Result<()> {
 fn scripts(filter: Option<&str>) -> anyhow::Result<Vec<PathBuf>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("gallery");
     let files = folder.read_dir()?.map(|file| Ok(file?.path())).collect::<anyhow::Result<Vec<_>>>()?;
-    let name =
-        |path: &Path| path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     let is_wanted = |path: &PathBuf| {
-        let is_script = path.extension().is_some_and(|extension| extension == "py") && name(path) != "plain";
-        is_script && filter.is_none_or(|filter| name(path).contains(filter))
+        let is_script =
+            path.extension().is_some_and(|extension| extension == "py") && name_of(path) != "plain";
+        is_script && filter.is_none_or(|filter| name_of(path).contains(filter))
     };
     let mut scripts: Vec<PathBuf> = files.into_iter().filter(is_wanted).collect();
     scripts.sort();
     Ok(scripts)
 }
 
-/// Runs a job and compares the first verdict with what the job says of itself.
-fn judge(script: &Path, ranks: u32) -> anyhow::Result<Value> {
-    let data = tempfile::tempdir()?;
-    let name = script.file_stem().context("the script has no name")?.to_string_lossy().into_owned();
+/// Returns the record of a job that did not end or has no report.
+fn failed(script: &Path, error: &anyhow::Error) -> Value {
+    json!({ "what": "job", "job": name_of(script), "right": false, "truth": { "who": "?" }, "error": format!("{error:#}") })
+}
+
+fn name_of(script: &Path) -> String {
+    script.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// Returns the command that runs a script under `paceline run`. Its name says what it needs: `_of_4` runs on four ranks, `spawn`
+/// starts its ranks itself, and `trainer` and `lightning` need packages besides PyTorch.
+fn command(script: &Path, name: &str, data: &Path) -> anyhow::Result<Command> {
+    let is_framework = name.starts_with("trainer") || name.starts_with("lightning");
+    let python = match is_framework {
+        true => {
+            ensure!(frameworks::TRAINERS.is_installed()?, "Lightning and transformers cannot be installed");
+            frameworks::TRAINERS.program("python")
+        }
+        false => torch::program("python"),
+    };
     let mut command = Command::new(program("paceline"));
-    command.args(["run", "--data"]).arg(data.path()).arg(torch::program("torchrun"));
-    command.args(["--standalone", "--nproc-per-node", &ranks.to_string()]).arg(script);
-    let output = command.env("OMP_NUM_THREADS", "1").output()?;
-    let (printed, complaints) = said(&output);
+    command.args(["run", "--data"]).arg(data).arg(python).env("OMP_NUM_THREADS", "1");
+    if !name.starts_with("spawn_") {
+        let ranks = if name.ends_with("_of_4") { "4" } else { "2" };
+        command.args(["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks]);
+    }
+    command.arg(script);
+    Ok(command)
+}
+
+/// Runs a job and compares the first verdict with what the job says of itself.
+fn judge(script: &Path) -> anyhow::Result<Value> {
+    let data = tempfile::tempdir()?;
+    let name = name_of(script);
+    let (printed, complaints) = said(&command(script, &name, data.path())?.output()?);
     let truth = printed.lines().find_map(|line| line.split_once("TRUTH ")).map(|(_, truth)| truth);
     let truth = truth.with_context(|| format!("{name} did not end: {printed}{complaints}"))?;
     let truth: Value = serde_json::from_str(truth)?;
     let report = report(data.path(), "latest")?;
-    let first = &report["verdicts"][0];
-    let checks = match truth["who"].is_null() {
-        true => json!({ "blames_no_rank": first["culprit"].is_null() || first["culprit"] == "all" }),
-        false => checks(&truth, first),
-    };
+    let verdicts = report["verdicts"].as_array().cloned().unwrap_or_default();
+    let first = verdicts.first().unwrap_or(&Value::Null);
+    let mut checks = if truth["who"].is_null() { json!({}) } else { checks(&truth, first) };
+    checks["nobody_else"] = blames_nobody_else(&truth, &verdicts).into();
     let right = checks.as_object().is_some_and(|checks| checks.values().all(|check| check != false));
     Ok(json!({
         "what": "job",
         "job": name,
-        "ranks": ranks,
         "right": right,
         "checks": checks,
         "truth": truth,
         "said": if first.is_null() { &report["spent"] } else { &first["sentence"] },
+        "then": verdicts.iter().skip(1).map(|verdict| &verdict["sentence"]).collect::<Vec<_>>(),
         "steps": report["steps"],
     }))
+}
+
+/// Returns whether no verdict names a rank that has no trouble.
+fn blames_nobody_else(truth: &Value, verdicts: &[Value]) -> bool {
+    verdicts.iter().all(|verdict| {
+        let rank = &verdict["culprit"]["rank"];
+        rank.is_null() || *rank == truth["who"]
+    })
 }
 
 /// Returns what of the first verdict is right; null where the job states nothing.

@@ -1,0 +1,22 @@
+"""All ranks open a new shard of the data for every 30th batch."""
+from plain import *
+
+
+class Shards(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        for index in range(360 * 32):
+            if index % (30 * 32) == 0:
+                self.open_shard()
+            yield torch.full((128,), index % 11 / 11), index % 10
+
+    def open_shard(self):
+        time.sleep(0.3)
+
+
+rank, _ = begin()
+model = parallel()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for one in DataLoader(Shards(), batch_size=32):
+    train(model, optimizer, *one)
+truth = {"who": "all", "causes": ["input"], "every": 30, "seconds": 0.3, "line": "input_shards_all.py", "function": "open_shard"}
+end(truth, None, rank == 0)
