@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use wire::clock::{MonoNanos, ServerNanos};
 use wire::host::{HostFigure, HostSample};
-use wire::views::{Cause, Culprit, Persistence};
+use wire::views::{Cause, Culprit, Persistence, Verdict};
 
-use crate::finding::{CoreUse, Evidence, Finding, Reason, Taker};
+use crate::finding::{CoreUse, Evidence, Finding, Reason, Statement, Taker};
 use crate::stats;
 use timing::clocks::ClockFit;
 
@@ -36,6 +36,10 @@ const EXPLAINS: f64 = 0.5;
 /// The same for the pressure of memory and disks, which counts only a part of what a lack of memory costs: not the time in which the
 /// process itself seeks pages to reclaim, for instance.
 const MEMORY_EXPLAINS: f64 = 0.3;
+
+/// The largest share of a step that slower compute on contended cores costs. Of two hardware threads of a core, each runs at half the
+/// speed of one alone, or faster.
+const CONTENTION: f64 = 0.5;
 
 /// The figures of one process over a span of time.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -288,39 +292,56 @@ pub(crate) fn explain(finding: &mut Finding, hosts: &Hosts<'_>, window: (ServerN
         Some(named) => named.ranks().iter().map(|&rank| rank as usize).collect(),
     };
     let Some(shares) = Shares::new(hosts, &suspects, window) else { return };
-    let verdict = &mut finding.verdict;
+    let Verdict { cost_share, persistence, .. } = finding.verdict;
     // A recurring fault has only some of the steps between its first and its last one.
-    let is_in_some = verdict.persistence == Some(Persistence::Recurring);
-    let lost_share = match is_in_some {
-        true => verdict.lost_nanos() as f64 / (window.1 - window.0).max(1) as f64,
-        false => verdict.cost_share,
+    let lost_share = match persistence {
+        Some(Persistence::Recurring) => {
+            finding.verdict.lost_nanos() as f64 / (window.1 - window.0).max(1) as f64
+        }
+        _ => cost_share,
     };
-    if matches!(verdict.cause, Cause::Processor | Cause::Compute)
-        && is_stolen(verdict.cost_share, hosts, &suspects, &shares, window)
+    if matches!(finding.verdict.cause, Cause::Processor | Cause::Compute)
+        && is_stolen(cost_share, hosts, &suspects, &shares, window)
     {
-        verdict.cause = Cause::Host;
+        finding.verdict.cause = Cause::Host;
         finding.reason = Some(Reason::Steal);
     }
-    if matches!(verdict.cause, Cause::Host | Cause::Processor) || finding.is_scatter {
+    let comes_and_goes = match finding.statement {
+        Statement::Slower { .. } => true,
+        _ => persistence.is_some_and(|persistence| persistence != Persistence::Persistent),
+    };
+    let shares_cores = comes_and_goes && hosts.share_cores();
+    finding.is_scatter |= shares_cores && is_slowed_by_others(finding, &shares, lost_share);
+    if matches!(finding.verdict.cause, Cause::Host | Cause::Processor) || finding.is_scatter {
         let cores = match suspects[..] {
             [one] => hosts.get(one).map(|(host, _)| host.history.cores.clone()),
             _ => None,
         };
         finding.evidence.extend(shares.evidence(cores));
     }
-    if verdict.cause == Cause::Host && finding.reason.is_none() && finding.is_outside_phases() {
+    let is_unexplained = |finding: &Finding| finding.verdict.cause == Cause::Host && finding.reason.is_none();
+    if is_unexplained(finding) && finding.is_outside_phases() {
         finding.reason = Some(Reason::OutsidePhases);
     }
-    let verdict = &finding.verdict;
-    if verdict.cause == Cause::Host && finding.reason.is_none() && !finding.stops_in_code() {
+    if is_unexplained(finding) && !finding.stops_in_code() {
         let usual = of_others(hosts, &suspects, window, |rank| rank.waited).unwrap_or(0.0);
         finding.reason = shares.taker(lost_share, usual).map(Reason::CoresTaken);
     }
     // Others that use the cores of all ranks do not explain why the same rank should be late.
-    let comes_and_goes =
-        verdict.persistence.is_some_and(|persistence| persistence != Persistence::Persistent);
     let is_taken = matches!(finding.reason, Some(Reason::CoresTaken(Taker::Processes | Taker::Ranks)));
-    finding.is_scatter |= is_taken && comes_and_goes && hosts.share_cores();
+    finding.is_scatter |= is_taken && shares_cores;
+}
+
+/// Returns true if other processes use so much of the cores that a rank may be slow for it, although it is on a processor: two
+/// threads that share a core, its caches or its memory slow each other. A line of the rank's own code is a better reason.
+fn is_slowed_by_others(finding: &Finding, shares: &Shares, lost_share: f64) -> bool {
+    let verdict = &finding.verdict;
+    let may_be = match verdict.cause {
+        Cause::Processor | Cause::Network => true,
+        Cause::Compute => verdict.cost_share <= CONTENTION,
+        _ => false,
+    };
+    may_be && finding.reason.is_none() && shares.others >= MIN_SHARE.max(EXPLAINS * lost_share)
 }
 
 /// Returns the median of a share over the ranks that are not suspected; `None` if it is known of none.

@@ -12,6 +12,11 @@ pub(crate) fn explain(finding: &mut Finding) {
     if verdict.cause != Cause::Compute {
         return;
     }
+    // What a rank runs is seen, whatever phase it belongs to.
+    if finding.reason == Some(Reason::OwnCode) {
+        verdict.cause = Cause::Host;
+        return;
+    }
     let shows = |of: fn(&Evidence) -> bool| finding.evidence.iter().any(of);
     if shows(|evidence| matches!(evidence, Evidence::SlowerKernels { .. } | Evidence::InTrace { .. })) {
         return;

@@ -149,8 +149,9 @@ fn verdicts(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Findings {
     let window = Window::new(steps, &accounts);
     let late: Vec<Accusation> =
         suspects(&claims).flat_map(|ranks| against(steps, &claims, ranks, setting)).collect();
-    let is_explained =
-        |at: usize, ranks: &[usize], nanos: f64| late.iter().any(|late| late.explains(at, ranks, nanos));
+    let is_explained = |at: usize, ranks: &[usize], nanos: f64| {
+        late.iter().any(|late| !late.is_stalls() && late.explains(at, ranks, nanos))
+    };
     let mut all = match setting.has_only_collectives {
         true => Vec::new(),
         false => window.findings(is_explained, setting),
@@ -202,11 +203,23 @@ struct Accusation {
 impl Accusation {
     /// Returns true if it is the mean of what one of these findings on the same ranks says of a few of the steps: most of its steps
     /// lose far less than it costs.
+    ///
+    /// Stalls are the steps of such a finding that could be attributed to the ranks.
     fn is_part_of(&self, now_and_then: &[Finding]) -> bool {
         let verdict = &self.finding.verdict;
+        if self.is_stalls() {
+            return now_and_then.iter().any(|other| {
+                let is_larger = 2 * other.verdict.lost_nanos() >= verdict.lost_nanos();
+                other.verdict.culprit == verdict.culprit && !other.verdict.cause.is_pause() && is_larger
+            });
+        }
         let lasts = 2.0 * self.usual_saving >= verdict.cost_nanos_per_step as f64;
         let is_of_it = |other: &Finding| other.verdict.culprit == verdict.culprit;
-        !lasts && verdict.recurrence.is_none() && now_and_then.iter().any(is_of_it)
+        !lasts && now_and_then.iter().any(is_of_it)
+    }
+
+    fn is_stalls(&self) -> bool {
+        self.finding.verdict.recurrence.is_some()
     }
 
     /// Returns true if it explains most of the time that these ranks cost the step with this index.

@@ -227,6 +227,8 @@ pub enum Entry {
         begin: MonoNanos,
         /// The end of the phase.
         end: MonoNanos,
+        /// The processor time of the thread in the phase, in nanoseconds; 0 if it was not measured.
+        used: u64,
     },
     /// A channel of a collective's kernel started on the GPU.
     Began {

@@ -6,6 +6,6 @@ pub mod collective;
 mod early;
 pub mod gpu_clock;
 pub mod messages;
-mod phases;
+pub(crate) mod phases;
 pub mod place;
 pub mod steps;

@@ -22,7 +22,7 @@ pub struct Functions {
     ended: extern "C" fn(i64, u64, i64, u64),
     updated: extern "C" fn(),
     updated_by_several: extern "C" fn(),
-    pub phase: extern "C" fn(u8, i64, i64),
+    pub phase: extern "C" fn(u8, i64, i64, i64),
     pub device_phase: extern "C" fn() -> i64,
     pub device_begins: extern "C" fn(i64, usize),
     pub device_ends: extern "C" fn(i64, u8, usize),

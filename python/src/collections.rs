@@ -42,7 +42,7 @@ impl Collections {
         }
         let begun = self.begun.swap(0, Ordering::Relaxed);
         if begun != 0 && now - begun >= SHORTEST_NANOS {
-            (self.agent.phase)(GARBAGE_COLLECTION, begun, now);
+            (self.agent.phase)(GARBAGE_COLLECTION, begun, now, 0);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use pyo3::{PyRef, pyclass, pymethods};
 
 use crate::agent::{Agent, Functions};
-use crate::clock::monotonic_nanos;
+use crate::clock::{monotonic_nanos, thread_nanos};
 
 /// The start of a phase that has not begun.
 const NOT_BEGUN: i64 = 0;
@@ -17,8 +17,12 @@ pub struct Phase {
     code: u8,
     /// `CLOCK_MONOTONIC`, or [`NOT_BEGUN`].
     begun: AtomicI64,
+    /// The processor time of the thread when the phase began, in nanoseconds.
+    used: AtomicI64,
     /// The end so far of a phase that may continue; [`NOT_BEGUN`] if there is none.
     paused: AtomicI64,
+    /// The processor time of the thread at that end, in nanoseconds.
+    used_until_paused: AtomicI64,
 }
 
 #[pymethods]
@@ -30,12 +34,15 @@ impl Phase {
             agent: agent.functions(),
             code,
             begun: AtomicI64::new(NOT_BEGUN),
+            used: AtomicI64::new(0),
             paused: AtomicI64::new(NOT_BEGUN),
+            used_until_paused: AtomicI64::new(0),
         }
     }
 
     /// Begins the phase. A phase that was begun and not ended, because an exception left it, is forgotten.
     fn begin(&self) {
+        self.used.store(thread_nanos(), Ordering::Relaxed);
         self.begun.store(monotonic_nanos(), Ordering::Relaxed);
     }
 
@@ -56,6 +63,7 @@ impl Phase {
     /// Ends the phase for now. The next [`Self::resume`] continues it; without one, it ends here.
     fn pause(&self) {
         self.paused.store(monotonic_nanos(), Ordering::Relaxed);
+        self.used_until_paused.store(thread_nanos(), Ordering::Relaxed);
     }
 
     /// Ends the phase where it was last paused, if it was.
@@ -63,7 +71,8 @@ impl Phase {
         let begun = self.begun.swap(NOT_BEGUN, Ordering::Relaxed);
         let paused = self.paused.swap(NOT_BEGUN, Ordering::Relaxed);
         if begun != NOT_BEGUN && paused != NOT_BEGUN {
-            (self.agent.phase)(self.code, begun, paused);
+            let used = self.used_until_paused.load(Ordering::Relaxed) - self.used.load(Ordering::Relaxed);
+            (self.agent.phase)(self.code, begun, paused, used);
         }
     }
 
@@ -71,7 +80,8 @@ impl Phase {
     fn end(&self) -> bool {
         let begun = self.begun.swap(NOT_BEGUN, Ordering::Relaxed);
         if begun != NOT_BEGUN {
-            (self.agent.phase)(self.code, begun, monotonic_nanos());
+            let end = monotonic_nanos();
+            (self.agent.phase)(self.code, begun, end, thread_nanos() - self.used.load(Ordering::Relaxed));
         }
         begun != NOT_BEGUN
     }

@@ -386,7 +386,7 @@ fn a_rank_that_stalls_again_and_again_is_named_with_the_steps_of_its_stalls() {
     );
     assert_eq!((verdict.state, verdict.cause), (VerdictState::Recurring, Cause::Host));
     assert!((38 * MS..=41 * MS).contains(&verdict.cost_nanos_per_step), "{verdict:#?}");
-    let says = "Rank 1 stops every 20 steps while the other ranks wait: 39.8 ms each time, 20 times, 8.4 % of the \
+    let says = "Rank 1 stops every 20 steps while the other ranks wait: 40.0 ms each time, 20 times, 8.4 % of the \
                 time.";
     assert_eq!(verdict.sentence, says);
     assert!(verdict.device_hours_per_day.is_some_and(|hours| (7.0..9.0).contains(&hours)), "{verdict:#?}");

@@ -165,7 +165,9 @@ fn does(finding: &Finding, who: &Who<'_>) -> String {
         (_, Some(Reason::OwnCode)) => {
             (["spends", "spend", "spent"], format!("more time than the others in {its} own code"))
         }
-        (Cause::Host, None) if matches!(finding.statement, Statement::NowAndThen { .. }) => {
+        (Cause::Host, None | Some(Reason::OutsidePhases))
+            if matches!(finding.statement, Statement::NowAndThen { .. }) =>
+        {
             (["stops", "stop", "stopped"], String::new())
         }
         (Cause::Host, Some(Reason::Steal)) => (computes, format!("more slowly while {}", stolen(its))),

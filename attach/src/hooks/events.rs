@@ -55,7 +55,9 @@ impl Work {
             Self::Collectives(handles) => {
                 handles.into_iter().for_each(|handle| entry(Entry::Timed { handle, begin, end }));
             }
-            Self::Phase(phase) => entry(Entry::Phase { phase, enqueued: Some(enqueued), begin, end }),
+            Self::Phase(phase) => {
+                entry(Entry::Phase { phase, enqueued: Some(enqueued), begin, end, used: 0 })
+            }
         }
     }
 }

@@ -373,14 +373,17 @@ pub unsafe extern "C" fn paceline_pytorch_line(
 }
 
 /// Records that the caller, which is the thread that trains, was in a phase from `begin` to `end` (`CLOCK_MONOTONIC`).
-/// `phase` is the code of a [`Phase`]. An unknown code is ignored.
+/// `phase` is the code of a [`Phase`]. An unknown code is ignored. `used` is the processor time of the thread in the phase, in
+/// nanoseconds; 0 if it was not measured.
 #[unsafe(no_mangle)]
-pub extern "C" fn paceline_pytorch_phase(phase: u8, begin: i64, end: i64) {
+pub extern "C" fn paceline_pytorch_phase(phase: u8, begin: i64, end: i64, used: i64) {
     host::guarded(|| {
         if let Some(phase) = Phase::from_code(phase).filter(|_| observer::is_observed()) {
             python_stacks::trains_here();
             let (begin, end) = (MonoNanos(begin), MonoNanos(end));
-            call_log::append(Entry::Phase { phase, enqueued: None, begin, end });
+            // A phase that began on another thread has no such time.
+            let used = u64::try_from(used.min(end - begin)).unwrap_or(0);
+            call_log::append(Entry::Phase { phase, enqueued: None, begin, end, used });
         }
     });
 }

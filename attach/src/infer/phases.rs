@@ -18,6 +18,18 @@ pub(crate) struct Timing {
     pub(crate) enqueued: Option<MonoNanos>,
     pub(crate) begin: MonoNanos,
     pub(crate) end: MonoNanos,
+    /// The processor time of the thread, in nanoseconds; 0 if it was not measured.
+    pub(crate) used: u64,
+}
+
+impl Timing {
+    /// Returns the part between two times. Its processor time is an equal share of the whole.
+    fn within(self, from: MonoNanos, to: MonoNanos) -> Self {
+        let (begin, end) = (self.begin.max(from), self.end.min(to));
+        let (part, whole) = ((end - begin).max(0), (self.end - self.begin).max(1));
+        let used = (self.used as f64 * part as f64 / whole as f64) as u64;
+        Self { begin, end, used, ..self }
+    }
 }
 
 /// A phase of a step, with its begin and its end.
@@ -52,7 +64,7 @@ impl Phases {
 
     /// Returns the phases that the host or the device computes in a step from `from` to `to`, in order of time; `None` if no
     /// backward pass is reported in the step.
-    pub(crate) fn computed(&mut self, from: MonoNanos, to: MonoNanos) -> Option<Vec<Stretch>> {
+    pub(crate) fn computed(&mut self, from: MonoNanos, to: MonoNanos) -> Option<Vec<Timing>> {
         let of_step = |timing: &&Timing| timing.begin < to && timing.end > from;
         if !self.known.iter().filter(of_step).any(|timing| timing.phase == Phase::Backward) {
             return None;
@@ -62,14 +74,11 @@ impl Phases {
         let unfinished: Vec<Timing> =
             self.known.range(..later).filter(|timing| timing.end > to).copied().collect();
         let found = self.known.drain(..later).filter(|timing| timing.end > from);
-        let found = found
-            .map(|timing| Timing { begin: timing.begin.max(from), end: timing.end.min(to), ..timing })
-            .collect();
+        let found = found.map(|timing| timing.within(from, to)).collect();
         for phase in unfinished.into_iter().rev() {
             self.known.push_front(phase);
         }
-        let found = clipped_to_idle_device(from, found).into_iter();
-        Some(found.map(|timing| (timing.phase.span(), timing.begin, timing.end)).collect())
+        Some(clipped_to_idle_device(from, found))
     }
 
     /// Returns the intervals in which the device waited for the host: phases of the host after the device finished the
@@ -108,11 +117,7 @@ fn clipped_to_idle_device(begin: MonoNanos, timings: Vec<Timing>) -> Vec<Timing>
         at = at.max(timing.end);
     }
     for timing in of_host {
-        let within = idle.iter().map(|&(from, to)| Timing {
-            begin: timing.begin.max(from),
-            end: timing.end.min(to),
-            ..timing
-        });
+        let within = idle.iter().map(|&(from, to)| timing.within(from, to));
         found.extend(within.filter(|part| part.begin < part.end));
     }
     found.sort_by_key(|timing| timing.begin);

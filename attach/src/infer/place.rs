@@ -304,40 +304,21 @@ impl Placer {
     pub fn settle(&mut self, mut record: impl FnMut(Event)) {
         for ended in std::mem::take(&mut self.ended) {
             let Ended { step, begin, end, .. } = ended;
-            self.record_spans(&ended, |kind, begin, end| {
+            let mut span = |kind, begin, end, cpu_nanos| {
                 if begin < end {
-                    record(Event::Span(Span { step, kind, begin, end, cpu_nanos: 0 }));
+                    record(Event::Span(Span { step, kind, begin, end, cpu_nanos }));
                 }
-            });
+            };
+            match self.phases.computed(begin, end) {
+                Some(computed) => record_computed(&ended, computed, span),
+                None => self.record_inferred(&ended, |kind, begin, end| span(kind, begin, end, 0)),
+            }
             record(Event::Step(StepRecord { step, begin, end, samples: 0, shadow: false }));
         }
     }
 
-    fn record_spans(&mut self, ended: &Ended, mut span: impl FnMut(SpanKind, MonoNanos, MonoNanos)) {
+    fn record_inferred(&mut self, ended: &Ended, mut span: impl FnMut(SpanKind, MonoNanos, MonoNanos)) {
         let Ended { begin, end, computed_until, ref blocked, .. } = *ended;
-        if let Some(computed) = self.phases.computed(begin, end) {
-            // After the last gradient, the rank waits for the last collective. Its end is seen late on a busy host, which may
-            // have gone on by then.
-            let last =
-                computed.iter().rfind(|(kind, ..)| *kind == SpanKind::Backward).unwrap_or(&computed[0]);
-            let last_gradient = last.2;
-            let resumed =
-                computed.iter().find(|(_, from, _)| *from >= last_gradient).map_or(end, |next| next.1);
-            let mut at = begin;
-            for (kind, from, to) in computed {
-                // Between phases, the rank waits for the collectives that run: those that synchronize buffers or gather a
-                // figure before the forward pass, for instance.
-                if at < from && from <= last_gradient {
-                    let within = ended.running.iter().map(|&(begin, end)| (begin.max(at), end.min(from)));
-                    within
-                        .filter(|(from, to)| from < to)
-                        .for_each(|(from, to)| span(SpanKind::Blocked, from, to));
-                }
-                at = at.max(to);
-                span(kind, from, to);
-            }
-            return span(SpanKind::Blocked, last_gradient, resumed);
-        }
         let waited = self.phases.waited_for_host(begin, ended.first_launch, computed_until);
         let mut at = begin;
         for (kind, from, to) in waited {
@@ -357,17 +338,11 @@ impl Placer {
     }
 
     /// Adds a phase. Phases of the host, and phases of the device, must be added in the order in which they end.
-    pub fn ingest_phase(
-        &mut self,
-        phase: Phase,
-        enqueued: Option<MonoNanos>,
-        begin: MonoNanos,
-        end: MonoNanos,
-    ) {
-        if phase == Phase::Input {
-            self.finders.values_mut().for_each(|finder| finder.ingest_input(end));
+    pub(crate) fn ingest_phase(&mut self, timing: Timing) {
+        if timing.phase == Phase::Input {
+            self.finders.values_mut().for_each(|finder| finder.ingest_input(timing.end));
         }
-        self.phases.ingest(Timing { phase, enqueued, begin, end });
+        self.phases.ingest(timing);
     }
 
     /// Returns the record of an unfinished collective of the communicator that defines the step; `None` for others, and
@@ -445,6 +420,32 @@ fn united(mut intervals: Vec<(MonoNanos, MonoNanos)>) -> Vec<(MonoNanos, MonoNan
         }
     }
     united
+}
+
+/// Calls `span` with the kind, the begin, the end and the processor time of each span of a step in which phases are reported.
+fn record_computed(
+    ended: &Ended,
+    computed: Vec<Timing>,
+    mut span: impl FnMut(SpanKind, MonoNanos, MonoNanos, u64),
+) {
+    // After the last gradient, the rank waits for the last collective. Its end is seen late on a busy host, which may have gone on
+    // by then.
+    let last = computed.iter().rfind(|timing| timing.phase == Phase::Backward).unwrap_or(&computed[0]);
+    let last_gradient = last.end;
+    let next = computed.iter().find(|timing| timing.begin >= last_gradient);
+    let resumed = next.map_or(ended.end, |next| next.begin);
+    let mut at = ended.begin;
+    for Timing { phase, begin: from, end: to, used, .. } in computed {
+        // Between phases, the rank waits for the collectives that run: those that synchronize buffers or gather a figure before the
+        // forward pass, for instance.
+        if at < from && from <= last_gradient {
+            let within = ended.running.iter().map(|&(begin, end)| (begin.max(at), end.min(from)));
+            within.filter(|(from, to)| from < to).for_each(|(from, to)| span(SpanKind::Blocked, from, to, 0));
+        }
+        at = at.max(to);
+        span(phase.span(), from, to, used);
+    }
+    span(SpanKind::Blocked, last_gradient, resumed, 0);
 }
 
 #[cfg(test)]

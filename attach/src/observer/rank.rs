@@ -14,6 +14,7 @@ use crate::call_log::Entry;
 use crate::infer::collect::Collector;
 use crate::infer::collective::{Collective, Ran, Timed};
 use crate::infer::gpu_clock::GpuClock;
+use crate::infer::phases::Timing;
 use crate::infer::place::Placer;
 use crate::labels;
 use crate::layouts;
@@ -150,8 +151,8 @@ impl Observed {
             Entry::Began { gpu: Some(gpu), at, .. } | Entry::Ended { gpu: Some(gpu), at, .. } => {
                 self.clock.seen(gpu, at);
             }
-            Entry::Phase { phase, enqueued, begin, end } => {
-                self.placer.ingest_phase(phase, enqueued, begin, end);
+            Entry::Phase { phase, enqueued, begin, end, used } => {
+                self.placer.ingest_phase(Timing { phase, enqueued, begin, end, used });
             }
             _ => {}
         }

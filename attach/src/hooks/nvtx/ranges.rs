@@ -119,7 +119,7 @@ pub(super) fn pop(domain: Domain) -> usize {
     match ended {
         OpenRange::Nothing => {}
         OpenRange::Phase(phase, begin) if observer::is_observed() => {
-            call_log::append(Entry::Phase { phase, enqueued: None, begin, end: at });
+            call_log::append(Entry::Phase { phase, enqueued: None, begin, end: at, used: 0 });
         }
         OpenRange::Phase(..) => {}
         OpenRange::Call(handle) => call_log::append(Entry::Issued { handle, at }),

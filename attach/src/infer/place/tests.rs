@@ -119,6 +119,10 @@ fn gradients_that_wait_for_their_turn_may_have_come_at_any_time() {
     assert_eq!(&spans[spans.len() - expected.len()..], expected);
 }
 
+fn phase(phase: Phase, enqueued: Option<MonoNanos>, begin: MonoNanos, end: MonoNanos) -> Timing {
+    Timing { phase, enqueued, begin, end, used: 0 }
+}
+
 /// Runs steps of 100 ms with one collective. The host reads its input from 2 to 12 ms, or `ahead` microseconds
 /// earlier, while the device is still busy.
 fn spans_of_input(ahead: i64) -> Vec<(SpanKind, i64, i64)> {
@@ -126,7 +130,7 @@ fn spans_of_input(ahead: i64) -> Vec<(SpanKind, i64, i64)> {
     for step in 0..80 {
         let at = step * 100_000;
         let micros = |micros: i64| MonoNanos((at + micros) * 1_000);
-        placer.ingest_phase(Phase::Input, None, micros(2_000 - ahead), micros(12_000 - ahead));
+        placer.ingest_phase(phase(Phase::Input, None, micros(2_000 - ahead), micros(12_000 - ahead)));
         let one = timed(DATA, step as u64, 100, [at + 14_000, at + 60_000, at + 100_000]);
         placer.ingest(&one, |_| {});
         spans.extend(settled(&mut placer, at));
@@ -158,12 +162,12 @@ fn spans_of_host(reads: impl Fn(usize) -> bool) -> Vec<(SpanKind, i64, i64)> {
         let at = step as i64 * 100_000;
         let micros = |micros: i64| MonoNanos((at + micros) * 1_000);
         if reads(step) {
-            placer.ingest_phase(Phase::Input, None, micros(2_000), micros(10_000));
+            placer.ingest_phase(phase(Phase::Input, None, micros(2_000), micros(10_000)));
         }
-        placer.ingest_phase(Phase::Forward, None, micros(10_000), micros(30_000));
-        placer.ingest_phase(Phase::Backward, None, micros(30_000), micros(60_000));
+        placer.ingest_phase(phase(Phase::Forward, None, micros(10_000), micros(30_000)));
+        placer.ingest_phase(phase(Phase::Backward, None, micros(30_000), micros(60_000)));
         placer.ingest(&timed(DATA, step as u64, 100, [at + 60_000, at + 60_000, at + 90_000]), |_| {});
-        placer.ingest_phase(Phase::Optimizer, None, micros(88_000), micros(95_000));
+        placer.ingest_phase(phase(Phase::Optimizer, None, micros(88_000), micros(95_000)));
         spans.extend(settled(&mut placer, at));
     }
     spans
@@ -202,17 +206,45 @@ fn phases_that_the_host_computes_replace_inferred_ones() {
 }
 
 #[test]
+fn processor_time_belongs_to_the_part_of_a_phase_that_lies_in_the_step() {
+    let (mut placer, mut spans) = (Placer::default(), Vec::new());
+    for step in 0..80 {
+        let at = step * 100_000;
+        let micros = |micros: i64| MonoNanos((at + micros) * 1_000);
+        let half = |phase: Phase, begin, end| Timing {
+            used: (end - begin) as u64 * 500,
+            ..self::phase(phase, None, micros(begin), micros(end))
+        };
+        placer.ingest_phase(half(Phase::Forward, 10_000, 30_000));
+        placer.ingest_phase(half(Phase::Backward, 30_000, 60_000));
+        placer.ingest(&timed(DATA, step as u64, 100, [at + 60_000, at + 60_000, at + 90_000]), |_| {});
+        // The step ends at 90 ms.
+        placer.ingest_phase(half(Phase::Optimizer, 88_000, 96_000));
+        placer.settle(|event| spans.extend(Some(event)));
+    }
+    let used = |wanted: SpanKind| {
+        let of_kind = spans.iter().filter_map(|event| match event {
+            Event::Span(span) if span.kind == wanted => Some(span.cpu_nanos),
+            _ => None,
+        });
+        of_kind.last()
+    };
+    let of_kinds = [SpanKind::Forward, SpanKind::Backward, SpanKind::Optimizer, SpanKind::Blocked].map(used);
+    assert_eq!(of_kinds, [10_000_000, 15_000_000, 1_000_000, 0].map(Some));
+}
+
+#[test]
 fn the_host_waits_for_a_collective_between_its_phases() {
     let (mut placer, mut spans) = (Placer::default(), Vec::new());
     for step in 0..80 {
         let at = step * 100_000;
         let micros = |micros: i64| MonoNanos((at + micros) * 1_000);
-        placer.ingest_phase(Phase::Input, None, micros(2_000), micros(10_000));
+        placer.ingest_phase(phase(Phase::Input, None, micros(2_000), micros(10_000)));
         // A gather from 12 to 22 ms, before the forward pass.
         let gather = timed(DATA, 2 * step as u64, 8, [at + 12_000, at + 12_000, at + 22_000]);
         placer.ingest(&gather, |_| {});
-        placer.ingest_phase(Phase::Forward, None, micros(25_000), micros(30_000));
-        placer.ingest_phase(Phase::Backward, None, micros(30_000), micros(60_000));
+        placer.ingest_phase(phase(Phase::Forward, None, micros(25_000), micros(30_000)));
+        placer.ingest_phase(phase(Phase::Backward, None, micros(30_000), micros(60_000)));
         let bucket = timed(DATA, 2 * step as u64 + 1, 100, [at + 50_000, at + 50_000, at + 90_000]);
         placer.ingest(&bucket, |_| {});
         spans.extend(settled(&mut placer, at));
@@ -254,16 +286,16 @@ fn a_phase_of_the_host_counts_only_while_the_device_waits_for_it() {
         let at = step * 100_000;
         let micros = |micros: i64| MonoNanos((at + micros) * 1_000);
         let mut on_device = |phase, enqueued, begin, end| {
-            placer.ingest_phase(phase, Some(micros(enqueued)), micros(begin), micros(end));
+            placer.ingest_phase(self::phase(phase, Some(micros(enqueued)), micros(begin), micros(end)));
         };
         // The previous step's update follows its last collective. Then the device waits for the host.
         on_device(Phase::Optimizer, -40_000, -10_000, -5_000);
         on_device(Phase::Forward, 8_000, 10_000, 30_000);
         on_device(Phase::Backward, 9_000, 30_000, 60_000);
-        placer.ingest_phase(Phase::Input, None, micros(2_000), micros(9_000));
+        placer.ingest_phase(phase(Phase::Input, None, micros(2_000), micros(9_000)));
         // While the device computes, the host collects garbage and fetches another batch.
-        placer.ingest_phase(Phase::GarbageCollection, None, micros(15_000), micros(20_000));
-        placer.ingest_phase(Phase::Input, None, micros(55_000), micros(75_000));
+        placer.ingest_phase(phase(Phase::GarbageCollection, None, micros(15_000), micros(20_000)));
+        placer.ingest_phase(phase(Phase::Input, None, micros(55_000), micros(75_000)));
         let bucket = timed(DATA, step as u64, 100, [at + 9_500, at + 50_000, at + 90_000]);
         placer.ingest(&bucket, |_| {});
         spans.extend(settled(&mut placer, at));
@@ -309,12 +341,12 @@ fn recorded_steps(steps: u32) -> Vec<(u64, i64, i64)> {
     for step in 0..steps {
         let at = i64::from(step) * 100_000;
         let micros = |micros: i64| MonoNanos((at + micros) * 1_000);
-        placer.ingest_phase(Phase::Forward, None, micros(0), micros(30_000));
-        placer.ingest_phase(Phase::Backward, None, micros(30_000), micros(60_000));
+        placer.ingest_phase(phase(Phase::Forward, None, micros(0), micros(30_000)));
+        placer.ingest_phase(phase(Phase::Backward, None, micros(30_000), micros(60_000)));
         let mut bucket = timed(DATA, step.into(), 100, [at + 60_000, at + 60_000, at + 90_000]);
         bucket.collective.begins = Begin::new(step, true);
         placer.ingest(&bucket, |event| events.push(event));
-        placer.ingest_phase(Phase::Optimizer, None, micros(92_000), micros(98_000));
+        placer.ingest_phase(phase(Phase::Optimizer, None, micros(92_000), micros(98_000)));
         placer.settle(|event| events.push(event));
     }
     let forwards =
@@ -348,7 +380,7 @@ fn early_steps_whose_phases_were_forgotten_are_left_out() {
         for part in 0..9 {
             let micros = |micros: i64| MonoNanos((at + 100 * part + micros) * 1_000);
             let phase = if part == 5 { Phase::Backward } else { Phase::GarbageCollection };
-            placer.ingest_phase(phase, None, micros(0), micros(50));
+            placer.ingest_phase(self::phase(phase, None, micros(0), micros(50)));
         }
         let mut bucket = timed(DATA, step.into(), 100, [at + 600, at + 600, at + 900]);
         bucket.collective.begins = Begin::new(step, false);
