@@ -30,6 +30,9 @@ const NATIVE_SOURCES: [&str; 3] = [".c", ".h", ".S"];
 /// Paceline's own crates.
 const NATIVE_LIBRARIES: [&str; 5] = ["std::", "core::", "alloc::", "__rustc", "paceline_"];
 
+/// The largest part of the time in a line that another rank spends there as well, if the line is one rank's own.
+const COMMON: f64 = 0.2;
+
 /// A line of code in which one rank spends more of its time than another.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Place {
@@ -50,6 +53,12 @@ pub struct Place {
 }
 
 impl Place {
+    /// Returns true if the other rank spends so much of its time there that both run the same code, and one is slower.
+    #[must_use]
+    pub fn is_common(&self) -> bool {
+        self.other_share > COMMON * self.share
+    }
+
     /// Returns the line, and the library's function that it called: `data.py:12 (decode) → PIL/Image.py:3513 (open)`. If a
     /// whole function stands out, returns its most frequent line: `data.py:12 and other lines of decode`.
     #[must_use]

@@ -6,7 +6,7 @@ from plain import *
 
 class SlowFile(io.BytesIO):
     def write(self, data):
-        time.sleep(len(data) / 10e6)
+        time.sleep(len(data) / 4e6)
         return super().write(data)
 
 

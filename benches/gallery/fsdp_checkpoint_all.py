@@ -5,8 +5,15 @@ import torch.distributed.checkpoint as dcp
 
 from plain import *
 
+
+class SlowWriter(dcp.FileSystemWriter):
+    def write_data(self, *arguments):
+        time.sleep(0.4)
+        return super().write_data(*arguments)
+
+
 rank, _ = begin()
-model = sharded(Perceptron(1024, 4))
+model = sharded(Perceptron())
 optimizer = torch.optim.AdamW(model.parameters())
 folder = [tempfile.mkdtemp()]
 dist.broadcast_object_list(folder)
@@ -15,5 +22,5 @@ for step in range(1, 241):
     train(model, optimizer, *batch())
     if step % 40 == 0:
         with clock:
-            dcp.save({"model": model.state_dict()}, checkpoint_id=f"{folder[0]}/{step}")
+            dcp.save({"model": model.state_dict()}, storage_writer=SlowWriter(f"{folder[0]}/{step}"))
 end({"who": "all", "causes": ["checkpoint"], "every": 40, "line": "fsdp_checkpoint_all.py"}, clock, rank == 0)

@@ -21,4 +21,4 @@ for step in range(300):
     train(model, optimizer, *batch())
     if rank == 1:
         held += [[index] for index in range(12_000)]
-end({"who": 1, "causes": ["garbage_collection"], "line": "garbage_automatic_rank_1.py"}, clock, rank == 1)
+end({"who": 1, "causes": ["garbage_collection"], "each": True, "line": "garbage_automatic_rank_1.py"}, clock, rank == 1)

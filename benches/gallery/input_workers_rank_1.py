@@ -23,4 +23,5 @@ for epoch in range(2):
         if one is None:
             break
         train(model, optimizer, *one)
+# Four workers deliver four batches together.
 end({"who": 1, "causes": ["input"], "line": "input_workers_rank_1.py", "function": "__getitem__"}, clock, rank == 1)

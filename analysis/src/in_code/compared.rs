@@ -9,8 +9,6 @@ use crate::stacks;
 
 /// The part of a cost that a line must hold to be its cause.
 const HOLDS: f64 = 0.5;
-/// The largest part of the time in a line that another rank spends there as well. Beyond it, both run the same code, and one is slower.
-const SHARED: f64 = 0.2;
 
 /// Compares the first suspect with another rank.
 pub(super) fn find(finding: &Finding, suspects: &[u32], code: &Code<'_>) -> Option<Evidence> {
@@ -31,6 +29,6 @@ pub(super) fn is_own_code(finding: &Finding, evidence: &Evidence) -> bool {
     may_be
         && place.inner.is_none()
         && place.role == ThreadRole::Main
-        && place.other_share <= SHARED * place.share
+        && !place.is_common()
         && place.share - place.other_share >= HOLDS * finding.verdict.cost_share
 }

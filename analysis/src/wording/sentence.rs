@@ -131,6 +131,10 @@ fn all_alike(finding: &Finding) -> String {
 /// Returns where in the code the time is spent, if stacks show it.
 fn place(finding: &Finding) -> String {
     let place = finding.evidence.iter().find_map(|evidence| match evidence {
+        // Where other ranks are as well, the line does not say why this one is late.
+        Evidence::InCode { place, .. } if finding.verdict.cause.is_slow_compute() && place.is_common() => {
+            None
+        }
         Evidence::InCode { place, .. } => Some(place.at()),
         Evidence::Called { frame, .. } => Some(location(frame)),
         _ => None,

@@ -14,6 +14,8 @@ const OWN_THREAD: &str = "paceline-wait";
 /// The innermost frame of a process that `multiprocessing` started by `fork`, whose outer frames are its parent's.
 const FORKED: (&str, &str) = ("multiprocessing/process.py", "_bootstrap");
 
+/// A part of the paths of the package's own modules.
+const OWN_MODULES: &str = "/paceline/_";
 /// What begins the name of the folder into which a launcher unpacks Paceline's own package (`server/src/launch/python.rs`).
 const UNPACKED: &str = "/paceline-python-";
 
@@ -67,7 +69,8 @@ fn add(sampled: &mut Sampled, trace: &StackTrace, main: u32) {
     let is_first =
         |frame: &py_spy::Frame| frame.filename.ends_with(FORKED.0) && frame.name.ends_with(FORKED.1);
     let own = trace.frames.iter().rposition(is_first).unwrap_or(trace.frames.len());
-    let frames = trace.frames[..own].iter().rev().take(MAX_DEPTH).map(frame).collect();
+    let frames = trace.frames[..own].iter().map(frame).collect();
+    let frames: Vec<Frame> = without_hooks(frames).into_iter().rev().take(MAX_DEPTH).collect();
     let is_full = sampled.stacks.len() >= MAX_STACKS;
     let key = (thread, frames);
     if !is_full || sampled.stacks.contains_key(&key) {
@@ -87,6 +90,13 @@ fn frame(frame: &py_spy::Frame) -> Frame {
     Frame { function: shortened(&frame.name), file: shortened(common(&frame.filename)), line }
 }
 
+/// Leaves out Paceline's own frames, which its hooks put between those of the job. The innermost frame stays: a thread that is in a hook
+/// is seen there. `frames` begins with it.
+fn without_hooks(frames: Vec<Frame>) -> Vec<Frame> {
+    let is_kept = |(at, frame): &(usize, Frame)| *at == 0 || !frame.file.contains(OWN_MODULES);
+    frames.into_iter().enumerate().filter(is_kept).map(|(_, frame)| frame).collect()
+}
+
 /// Returns a file's path without the name of the folder into which a launcher unpacked Paceline's own package. Each launcher
 /// has another one, and the frames of ranks of several launchers are compared.
 fn common(file: &str) -> &str {
@@ -96,7 +106,20 @@ fn common(file: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::common;
+    use wire::stacks::Frame;
+
+    use super::{common, without_hooks};
+
+    #[test]
+    fn hooks_are_seen_only_while_a_thread_is_in_them() {
+        let frames = |files: &[&str]| -> Vec<Frame> {
+            let frame = |file: &&str| Frame { function: "f".into(), file: (*file).into(), line: 1 };
+            files.iter().map(frame).collect()
+        };
+        let [hook, torch, own] = ["/paceline/_phases.py", "/site-packages/torch/nn/linear.py", "train.py"];
+        assert_eq!(without_hooks(frames(&[torch, hook, own])), frames(&[torch, own]));
+        assert_eq!(without_hooks(frames(&[hook, torch, own])), frames(&[hook, torch, own]));
+    }
 
     #[test]
     fn frames_of_the_own_package_are_the_same_whichever_launcher_unpacked_it() {

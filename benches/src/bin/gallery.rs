@@ -104,7 +104,11 @@ fn judge(script: &Path) -> anyhow::Result<Value> {
     let report = report(data.path(), "latest")?;
     let verdicts = report["verdicts"].as_array().cloned().unwrap_or_default();
     let first = verdicts.first().unwrap_or(&Value::Null);
-    let mut checks = if truth["who"].is_null() { json!({}) } else { checks(&truth, first) };
+    let mut checks = if truth["who"].is_null() {
+        json!({})
+    } else {
+        checks(&truth, first, report["steps"].as_f64().unwrap_or(1.0))
+    };
     checks["nobody_else"] = blames_nobody_else(&truth, &verdicts).into();
     let right = checks.as_object().is_some_and(|checks| checks.values().all(|check| check != false));
     Ok(json!({
@@ -127,8 +131,8 @@ fn blames_nobody_else(truth: &Value, verdicts: &[Value]) -> bool {
     })
 }
 
-/// Returns what of the first verdict is right; null where the job states nothing.
-fn checks(truth: &Value, first: &Value) -> Value {
+/// Returns what of the first verdict on `steps` steps is right; null where the job states nothing.
+fn checks(truth: &Value, first: &Value, steps: f64) -> Value {
     let who = match truth["who"].as_u64() {
         Some(rank) => first["culprit"] == json!({ "rank": rank }),
         None => first["culprit"] == "all",
@@ -137,7 +141,14 @@ fn checks(truth: &Value, first: &Value) -> Value {
     let every = truth["every"].as_u64().map(|every| first["recurrence"]["every_steps"] == every);
     let sentence = first["sentence"].as_str().unwrap_or_default();
     let names = |key: &str| truth[key].as_str().map(|text| sentence.contains(text));
-    let cost = first["recurrence"]["nanos"].as_f64().or(first["cost_nanos_per_step"].as_f64());
+    let each = first["recurrence"]["nanos"].as_f64();
+    // What a job times in each step may come to others now and then, as the batches of several loader workers.
+    let is_each = truth["every"].is_u64() || truth["causes"][0] == "hang" || truth["each"] == true;
+    let per_step = || {
+        let times = first["recurrence"]["times"].as_f64()?;
+        Some(each? * times / steps)
+    };
+    let cost = if is_each { each } else { per_step().or(first["cost_nanos_per_step"].as_f64()) };
     let planted = truth["mean_s"].as_f64().or(truth["seconds"].as_f64());
     let within =
         cost.zip(planted).map(|(cost, planted)| (cost / 1e9 - planted).abs() <= COST_WITHIN * planted);
