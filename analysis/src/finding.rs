@@ -39,6 +39,12 @@ impl Finding {
         matches!(self.statement, Statement::NowAndThen { .. }) && self.evidence.iter().any(names_code)
     }
 
+    /// Returns true if a line of code is known in which the ranks are, and another rank hardly is.
+    pub(crate) fn names_own_line(&self) -> bool {
+        let is_own = |one: &Evidence| matches!(one, Evidence::InCode { place, .. } if !place.is_common());
+        self.evidence.iter().any(is_own)
+    }
+
     /// Returns true if nearly all of what takes the ranks longer than others is outside of every phase.
     pub(crate) fn is_outside_phases(&self) -> bool {
         let longer = |wanted: Option<Segment>| -> f64 {
@@ -258,6 +264,8 @@ pub(crate) enum Evidence {
     /// Its stacks are more often in a line of code than those of another rank. Without another rank, the stacks of one of the
     /// ranks that lose time.
     InCode { place: Place, rank: u32, other_rank: Option<u32> },
+    /// The loader workers of two ranks are busy for these shares of their time.
+    LoadersAtWork { of: [(u32, f64); 2] },
     /// A rank reported the line of its own code in which it does what is recorded.
     Called { frame: Frame, rank: u32 },
     /// In a trace, an operator or kernel takes it longer than another rank. The trace begins with this step.

@@ -306,6 +306,10 @@ pub(crate) fn explain(finding: &mut Finding, hosts: &Hosts<'_>, window: (ServerN
         finding.verdict.cause = Cause::Host;
         finding.reason = Some(Reason::Steal);
     }
+    let is_unexplained = |finding: &Finding| finding.verdict.cause == Cause::Host && finding.reason.is_none();
+    if is_unexplained(finding) && finding.is_outside_phases() {
+        finding.reason = Some(Reason::OutsidePhases);
+    }
     let comes_and_goes = match finding.statement {
         Statement::Slower { .. } => true,
         _ => persistence.is_some_and(|persistence| persistence != Persistence::Persistent),
@@ -319,10 +323,6 @@ pub(crate) fn explain(finding: &mut Finding, hosts: &Hosts<'_>, window: (ServerN
         };
         finding.evidence.extend(shares.evidence(cores));
     }
-    let is_unexplained = |finding: &Finding| finding.verdict.cause == Cause::Host && finding.reason.is_none();
-    if is_unexplained(finding) && finding.is_outside_phases() {
-        finding.reason = Some(Reason::OutsidePhases);
-    }
     if is_unexplained(finding) && !finding.stops_in_code() {
         let usual = of_others(hosts, &suspects, window, |rank| rank.waited).unwrap_or(0.0);
         finding.reason = shares.taker(lost_share, usual).map(Reason::CoresTaken);
@@ -335,13 +335,18 @@ pub(crate) fn explain(finding: &mut Finding, hosts: &Hosts<'_>, window: (ServerN
 /// Returns true if other processes use so much of the cores that a rank may be slow for it, although it is on a processor: two
 /// threads that share a core, its caches or its memory slow each other. A line of the rank's own code is a better reason.
 fn is_slowed_by_others(finding: &Finding, shares: &Shares, lost_share: f64) -> bool {
-    let verdict = &finding.verdict;
-    let may_be = match verdict.cause {
-        Cause::Processor | Cause::Network => true,
-        Cause::Compute => verdict.cost_share <= CONTENTION,
+    let (verdict, least) = (&finding.verdict, MIN_SHARE.max(EXPLAINS * lost_share));
+    let may_be = match (verdict.cause, finding.reason) {
+        (Cause::Processor | Cause::Network, None) => true,
+        (Cause::Compute, None) => verdict.cost_share <= CONTENTION,
+        // How much of this time the thread was on a processor is not measured. A rank that sleeps waits for no core.
+        (Cause::Host, Some(Reason::OutsidePhases)) | (Cause::Input, None) => {
+            let is_late = matches!(finding.statement, Statement::Late { .. });
+            is_late && !finding.names_own_line() && shares.waited >= least
+        }
         _ => false,
     };
-    may_be && finding.reason.is_none() && shares.others >= MIN_SHARE.max(EXPLAINS * lost_share)
+    may_be && shares.others >= least
 }
 
 /// Returns the median of a share over the ranks that are not suspected; `None` if it is known of none.

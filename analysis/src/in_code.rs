@@ -3,11 +3,15 @@
 //!
 //! * [`compared`]: a slow rank's stacks beside those of another rank.
 //! * [`alike`]: the stacks of one rank, if all ranks lose time alike.
+//! * [`loaders`]: the loader workers of several ranks, if none of them keeps up.
 //! * [`now_and_then`]: the stacks that ranks take of themselves while a step lasts long, and the lines that they report.
 
 mod alike;
 mod compared;
+mod loaders;
 mod now_and_then;
+
+pub(crate) use loaders::settle as settle_loaders;
 
 use std::sync::Arc;
 

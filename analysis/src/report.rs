@@ -578,6 +578,7 @@ fn findings(
             inferred::explain_unrecorded(finding);
         }
     }
+    in_code::settle_loaders(&mut found, &code);
     found.settle();
     (found, missing)
 }

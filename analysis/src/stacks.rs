@@ -4,7 +4,7 @@ mod busiest;
 
 use std::collections::BTreeMap;
 
-pub use busiest::{During, busiest};
+pub use busiest::{During, busiest, is_of_training, workers_at_work};
 use wire::stacks::{Frame, Profile, Stack, ThreadRole};
 
 /// How much larger a rank's share of samples in a function must be than another rank's. In a trial of 1 s, a rank compared

@@ -32,6 +32,9 @@ mod processor;
 mod recurrence;
 mod stalls;
 
+#[cfg(test)]
+pub(crate) use tests::healthy;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -174,7 +177,7 @@ fn ranks_of(steps: &[&StepAnalysis]) -> usize {
 
 impl Findings {
     /// Puts what cost most time first, whether it is over or not.
-    fn sort(&mut self) {
+    pub(crate) fn sort(&mut self) {
         for list in [&mut self.verdicts, &mut self.notes] {
             list.sort_by_key(|finding| std::cmp::Reverse(finding.verdict.lost_nanos()));
         }

@@ -16,7 +16,11 @@ pub(super) fn find(finding: &Finding, suspects: &[u32], code: &Code<'_>) -> Opti
     let own = code.profile_of(rank)?;
     let others = (0..code.stacks.len() as u32).filter(|rank| !suspects.contains(rank));
     let (other_rank, other) = others.filter_map(|rank| Some((rank, code.profile_of(rank)?))).next()?;
-    let place = stacks::place(own, other, finding.verdict.cause == Cause::Input)?;
+    let is_input = finding.verdict.cause == Cause::Input;
+    let place = stacks::place(own, other, is_input)?;
+    if is_input && stacks::is_of_training(&place) {
+        return None;
+    }
     Some(Evidence::InCode { place, rank, other_rank: Some(other_rank) })
 }
 

@@ -1,7 +1,7 @@
 //! The line in which ranks stand in long steps, and the lines in which they say that they write checkpoints, evaluate or compile.
 
 use wire::event::SpanKind;
-use wire::stacks::Profile;
+use wire::stacks::{Profile, ThreadRole};
 use wire::views::Cause;
 
 use super::Code;
@@ -38,11 +38,14 @@ fn sampled(finding: &Finding, suspects: &[u32], code: &Code<'_>) -> Option<Evide
         Some(recurrence) => &recurrence.steps,
         None => &[finding.verdict.steps.0],
     };
+    let is_input = finding.verdict.cause == Cause::Input;
+    if is_input && let Some(of_workers) = suspects.iter().find_map(|&rank| of_workers(rank, code)) {
+        return Some(of_workers);
+    }
     let profiles = |rank: u32| profiles(rank, steps, code);
     let (rank, own) = suspects.iter().map(|&rank| (rank, profiles(rank))).find(|(_, own)| !own.is_empty())?;
     let others = (0..code.long_steps.len() as u32).filter(|rank| !suspects.contains(rank));
     let other = others.map(|rank| (rank, profiles(rank))).find(|(_, other)| !other.is_empty());
-    let is_input = finding.verdict.cause == Cause::Input;
     let place = match &other {
         _ if is_input => busiest(&merged(&own), During::Input),
         Some((_, other)) => long_line(&own, other, false),
@@ -50,6 +53,12 @@ fn sampled(finding: &Finding, suspects: &[u32], code: &Code<'_>) -> Option<Evide
     }?;
     let other_rank = other.map(|(rank, _)| rank).filter(|_| !is_input);
     Some(Evidence::InCode { place, rank, other_rank })
+}
+
+/// Returns the line in which the loader workers of a rank mostly are. A rank takes stacks of itself and not of them.
+fn of_workers(rank: u32, code: &Code<'_>) -> Option<Evidence> {
+    let place = busiest(code.profile_of(rank)?, During::Input)?;
+    (place.role == ThreadRole::Worker).then_some(Evidence::InCode { place, rank, other_rank: None })
 }
 
 /// Returns the stacks that a rank took of itself during these steps.

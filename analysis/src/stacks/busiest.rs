@@ -10,6 +10,8 @@ use super::{Place, frames_of, is_library};
 const NOTABLE_SHARE: f64 = 0.1;
 /// The data loader's own files.
 const LOADER: &str = "torch/utils/data/";
+/// The file in which a worker gets samples from the data set. One that waits for its next task is in its loop, which calls the queue.
+const WORKER_FETCHES: &str = "torch/utils/data/_utils/fetch.py";
 /// What of PyTorch runs passes, updates and collectives.
 const TRAINING: [&str; 5] =
     ["torch/nn/", "torch/autograd/", "torch/_tensor.py", "torch/optim/", "torch/distributed/"];
@@ -23,6 +25,26 @@ pub enum During {
     Optimizer,
     /// Those that are in no pass, update, collective or data loader.
     Outside,
+}
+
+/// Returns true if a place is in what PyTorch runs in passes, updates and collectives.
+#[must_use]
+pub fn is_of_training(place: &Place) -> bool {
+    let innermost = place.inner.as_ref().unwrap_or(&place.frame);
+    TRAINING.iter().any(|part| innermost.file.contains(part))
+}
+
+/// Returns the share of the samples of a rank's loader workers in which they load: the others wait for the rank to ask for more. `None`
+/// without workers.
+#[must_use]
+pub fn workers_at_work(profile: &Profile) -> Option<f64> {
+    let workers = || profile.threads.iter().filter(|thread| thread.role == ThreadRole::Worker);
+    let loads =
+        |stack: &&Stack| frames_of(profile, stack).iter().any(|frame| frame.file.contains(WORKER_FETCHES));
+    let at_work: u64 =
+        workers().flat_map(|thread| thread.stacks.iter().filter(loads)).map(|stack| stack.count).sum();
+    let samples: u64 = workers().map(|thread| thread.samples).sum();
+    (samples > 0).then(|| at_work as f64 / samples as f64)
 }
 
 /// Returns the line of the user's code in which a rank is most often while it loses time; `None` if none stands out.
@@ -63,8 +85,7 @@ fn own_frame<'a>(profile: &'a Profile, stack: &Stack, role: ThreadRole, during: 
     let frames = frames_of(profile, stack);
     let is_in = |part: &str| frames.iter().any(|frame| frame.file.contains(part));
     let is_wanted = match (during, role) {
-        // A worker that waits for its next task is in its loop, which calls the queue and no data set.
-        (During::Input, ThreadRole::Worker) => is_in("torch/utils/data/_utils/fetch.py"),
+        (During::Input, ThreadRole::Worker) => is_in(WORKER_FETCHES),
         (During::Input, _) => is_in(LOADER),
         (During::Optimizer, _) => is_in("torch/optim/"),
         (During::Outside, _) => !is_in(LOADER) && !TRAINING.iter().any(|part| is_in(part)),
@@ -100,6 +121,14 @@ mod tests {
         let with_workers = profile(&[(ThreadRole::Main, &main[..]), (ThreadRole::Worker, &busy[..])]);
         let place = busiest(&with_workers, During::Input).unwrap();
         assert_eq!((place.role, place.frame.line), (ThreadRole::Worker, 5));
+    }
+
+    #[test]
+    fn workers_are_at_work_while_they_get_samples() {
+        let queue = ("get", "/lib/python3.11/queue.py", 171);
+        let of = |threads: &[(ThreadRole, &[_])]| workers_at_work(&profile(threads));
+        assert_eq!(of(&[(ThreadRole::Worker, &[(&[FETCH, GET][..], 80), (&[queue][..], 20)])]), Some(0.8));
+        assert_eq!(of(&[(ThreadRole::Main, &[(&[FETCH, GET][..], 80)])]), None);
     }
 
     #[test]

@@ -145,6 +145,11 @@ impl Who<'_> {
                 percent(*other)
             ),
             Evidence::InCode { place, rank, other_rank } => self.in_code(place, *rank, *other_rank),
+            Evidence::LoadersAtWork { of: [(rank, own), (other_rank, other)] } => format!(
+                "the loader workers of rank {rank} are at work {} of the time and those of rank {other_rank} {}: neither keep up",
+                units::percent(*own),
+                units::percent(*other)
+            ),
             Evidence::Called { frame, rank } => {
                 format!("rank {rank} does so in {}", location(frame))
             }

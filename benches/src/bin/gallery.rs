@@ -2,18 +2,14 @@
 //! the job timed itself: who, why, in which line, how often, and at what cost.
 #![allow(clippy::print_stdout, reason = "the output of the program")]
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use clap::Parser;
 use serde_json::{Value, json};
-use testkit::programs::{program, report, said};
+use testkit::gallery::{judge, name_of, scripts};
 use testkit::results::Results;
-use testkit::{frameworks, torch};
-
-/// The largest error of a cost, as a share of what the job timed.
-const COST_WITHIN: f64 = 0.2;
+use testkit::torch;
 
 /// Judges the first sentence on plain PyTorch jobs with a planted trouble
 #[derive(Parser)]
@@ -49,115 +45,7 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the scripts, in order of their names.
-fn scripts(filter: Option<&str>) -> anyhow::Result<Vec<PathBuf>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("gallery");
-    let files = folder.read_dir()?.map(|file| Ok(file?.path())).collect::<anyhow::Result<Vec<_>>>()?;
-    let is_wanted = |path: &PathBuf| {
-        let is_script =
-            path.extension().is_some_and(|extension| extension == "py") && name_of(path) != "plain";
-        is_script && filter.is_none_or(|filter| name_of(path).contains(filter))
-    };
-    let mut scripts: Vec<PathBuf> = files.into_iter().filter(is_wanted).collect();
-    scripts.sort();
-    Ok(scripts)
-}
-
 /// Returns the record of a job that did not end or has no report.
 fn failed(script: &Path, error: &anyhow::Error) -> Value {
     json!({ "what": "job", "job": name_of(script), "right": false, "truth": { "who": "?" }, "error": format!("{error:#}") })
-}
-
-fn name_of(script: &Path) -> String {
-    script.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
-}
-
-/// Returns the command that runs a script under `paceline run`. Its name says what it needs: `_of_4` runs on four ranks, `spawn`
-/// starts its ranks itself, and `trainer` and `lightning` need packages besides PyTorch.
-fn command(script: &Path, name: &str, data: &Path) -> anyhow::Result<Command> {
-    let is_framework = name.starts_with("trainer") || name.starts_with("lightning");
-    let python = match is_framework {
-        true => {
-            ensure!(frameworks::TRAINERS.is_installed()?, "Lightning and transformers cannot be installed");
-            frameworks::TRAINERS.program("python")
-        }
-        false => torch::program("python"),
-    };
-    let mut command = Command::new(program("paceline"));
-    command.args(["run", "--data"]).arg(data).arg(python).env("OMP_NUM_THREADS", "1");
-    if !name.starts_with("spawn_") {
-        let ranks = if name.ends_with("_of_4") { "4" } else { "2" };
-        command.args(["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks]);
-    }
-    command.arg(script);
-    Ok(command)
-}
-
-/// Runs a job and compares the first verdict with what the job says of itself.
-fn judge(script: &Path) -> anyhow::Result<Value> {
-    let data = tempfile::tempdir()?;
-    let name = name_of(script);
-    let (printed, complaints) = said(&command(script, &name, data.path())?.output()?);
-    let truth = printed.lines().find_map(|line| line.split_once("TRUTH ")).map(|(_, truth)| truth);
-    let truth = truth.with_context(|| format!("{name} did not end: {printed}{complaints}"))?;
-    let truth: Value = serde_json::from_str(truth)?;
-    let report = report(data.path(), "latest")?;
-    let verdicts = report["verdicts"].as_array().cloned().unwrap_or_default();
-    let first = verdicts.first().unwrap_or(&Value::Null);
-    let mut checks = if truth["who"].is_null() {
-        json!({})
-    } else {
-        checks(&truth, first, report["steps"].as_f64().unwrap_or(1.0))
-    };
-    checks["nobody_else"] = blames_nobody_else(&truth, &verdicts).into();
-    let right = checks.as_object().is_some_and(|checks| checks.values().all(|check| check != false));
-    Ok(json!({
-        "what": "job",
-        "job": name,
-        "right": right,
-        "checks": checks,
-        "truth": truth,
-        "said": if first.is_null() { &report["spent"] } else { &first["sentence"] },
-        "then": verdicts.iter().skip(1).map(|verdict| &verdict["sentence"]).collect::<Vec<_>>(),
-        "steps": report["steps"],
-    }))
-}
-
-/// Returns whether no verdict names a rank that has no trouble.
-fn blames_nobody_else(truth: &Value, verdicts: &[Value]) -> bool {
-    verdicts.iter().all(|verdict| {
-        let rank = &verdict["culprit"]["rank"];
-        rank.is_null() || *rank == truth["who"]
-    })
-}
-
-/// Returns what of the first verdict on `steps` steps is right; null where the job states nothing.
-fn checks(truth: &Value, first: &Value, steps: f64) -> Value {
-    let who = match truth["who"].as_u64() {
-        Some(rank) => first["culprit"] == json!({ "rank": rank }),
-        None => first["culprit"] == "all",
-    };
-    let cause = truth["causes"].as_array().is_some_and(|causes| causes.contains(&first["cause"]));
-    let every = truth["every"].as_u64().map(|every| first["recurrence"]["every_steps"] == every);
-    let sentence = first["sentence"].as_str().unwrap_or_default();
-    let names = |key: &str| truth[key].as_str().map(|text| sentence.contains(text));
-    let each = first["recurrence"]["nanos"].as_f64();
-    // What a job times in each step may come to others now and then, as the batches of several loader workers.
-    let is_each = truth["every"].is_u64() || truth["causes"][0] == "hang" || truth["each"] == true;
-    let per_step = || {
-        let times = first["recurrence"]["times"].as_f64()?;
-        Some(each? * times / steps)
-    };
-    let cost = if is_each { each } else { per_step().or(first["cost_nanos_per_step"].as_f64()) };
-    let planted = truth["mean_s"].as_f64().or(truth["seconds"].as_f64());
-    let within =
-        cost.zip(planted).map(|(cost, planted)| (cost / 1e9 - planted).abs() <= COST_WITHIN * planted);
-    json!({
-        "who": who,
-        "cause": cause,
-        "every": every,
-        "line": names("line"),
-        "function": names("function"),
-        "cost": within,
-    })
 }

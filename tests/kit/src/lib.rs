@@ -14,6 +14,7 @@ pub mod fake_gpu;
 pub mod feed;
 pub mod fetch;
 pub mod frameworks;
+pub mod gallery;
 pub mod headers;
 pub mod holistic;
 pub mod hostile;

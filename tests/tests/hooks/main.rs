@@ -3,6 +3,7 @@
 mod captures;
 mod cuda_hook;
 mod cuda_sources;
+mod gallery;
 mod layouts;
 mod lines;
 mod memory;

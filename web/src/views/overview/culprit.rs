@@ -26,6 +26,8 @@ const AGAIN_MILLIS: u64 = 2_000;
 struct Wanted {
     rank: u32,
     measure: Measure,
+    /// How the culprit's steps that share a point are reduced. A mean would hide what happens in one of them.
+    reduce: Reduce,
     steps: (u64, u64),
     onset: Option<u64>,
     /// Changes when newer cells are to be fetched.
@@ -44,17 +46,18 @@ pub fn Culprit(verdict: Memo<Option<Verdict>>) -> impl IntoView {
     let has_steps = Memo::new(move |_| !range.known().is_empty());
     let wanted = Memo::new(move |_| {
         let _ = has_steps.get();
-        let (rank, measure, onset) = verdict.with(|verdict| {
+        let (rank, measure, reduce, onset) = verdict.with(|verdict| {
             let verdict = verdict.as_ref()?;
             let rank = *verdict.culprit.as_ref()?.ranks().first()?;
-            Some((rank, measure(verdict.cause), verdict.onset.map(|onset| onset.step)))
+            let reduce = if verdict.recurrence.is_some() { Reduce::Max } else { Reduce::Mean };
+            Some((rank, measure(verdict.cause), reduce, verdict.onset.map(|onset| onset.step)))
         })?;
         let turn = turn.get();
         let steps = range.selected().or_else(|| {
             let known = live.steps.with_value(|steps| steps.bounds());
             (!known.is_empty()).then(|| model::range::ends(known))
         })?;
-        Some(Wanted { rank, measure, steps, onset, turn })
+        Some(Wanted { rank, measure, reduce, steps, onset, turn })
     });
     let lines = LocalResource::new(move || {
         let (id, wanted) = (run.get(), wanted.get());
@@ -64,13 +67,16 @@ pub fn Culprit(verdict: Memo<Option<Verdict>>) -> impl IntoView {
         let picture = lines.map(|lines| lines.as_ref().map(picture)).flatten();
         picture.unwrap_or_else(|| Err("Loading the culprit's steps…".into()))
     });
-    let name = Memo::new(move |_| wanted.get().map(|wanted| (wanted.rank, wanted.measure)));
+    let name = Memo::new(move |_| wanted.get().map(|wanted| (wanted.rank, wanted.measure, wanted.reduce)));
     let heading = Signal::derive(move || {
-        name.get().map_or_else(String::new, |(rank, measure)| {
+        name.get().map_or_else(String::new, |(rank, measure, _)| {
             format!("{} of rank {rank} and of the median rank", units::capitalized(measure.name()))
         })
     });
-    let rank = move || name.get().map(|(rank, _)| format!("rank {rank}"));
+    let rank = move || {
+        let pooled = |reduce| if reduce == Reduce::Max { " (longest of neighboring steps)" } else { "" };
+        name.get().map(|(rank, _, reduce)| format!("rank {rank}{}", pooled(reduce)))
+    };
     view! {
         <div class="verdict-chart" class:hidden=move || name.get().is_none()>
             <ul class="legend">
@@ -93,9 +99,9 @@ pub fn Culprit(verdict: Memo<Option<Verdict>>) -> impl IntoView {
 }
 
 async fn fetch(run: &str, wanted: Wanted) -> Option<Lines> {
-    let Wanted { rank, measure, steps, .. } = wanted;
+    let Wanted { rank, measure, reduce, steps, .. } = wanted;
     let cells = |reduce, ranks| Cells { measure, reduce, steps, ranks, most: (POINTS, 1) };
-    let culprit = api::tile(run, cells(Reduce::Mean, Ranks::Between(rank, rank))).await.ok()?;
+    let culprit = api::tile(run, cells(reduce, Ranks::Between(rank, rank))).await.ok()?;
     let median = api::tile(run, cells(Reduce::Median, Ranks::Between(0, u32::MAX))).await.ok()?;
     Some((wanted, culprit, median))
 }

@@ -1,0 +1,36 @@
+//! A few jobs of the gallery of troubles, as a newcomer would run them. `cargo xtask bench gallery` runs all of them.
+
+use anyhow::ensure;
+use testkit::gallery::{judge, scripts};
+use testkit::torch;
+
+/// Runs a job, and checks that the first verdict is right: who, why, how often, in which line, and at what cost.
+fn is_right(name: &str) -> anyhow::Result<()> {
+    if !torch::is_installed()? {
+        return Ok(());
+    }
+    let [script] = &scripts(Some(name))?[..] else { anyhow::bail!("not one job is called {name}") };
+    let judged = judge(script)?;
+    ensure!(judged["right"] == true, "{judged:#}");
+    Ok(())
+}
+
+#[test]
+fn a_disk_that_is_slow_on_all_ranks() -> anyhow::Result<()> {
+    is_right("input_slow_read")
+}
+
+#[test]
+fn a_checkpoint_that_rank_0_writes_while_others_wait() -> anyhow::Result<()> {
+    is_right("checkpoint_barrier")
+}
+
+#[test]
+fn metrics_that_all_ranks_write_now_and_then() -> anyhow::Result<()> {
+    is_right("log_all")
+}
+
+#[test]
+fn a_rank_that_mp_spawn_started() -> anyhow::Result<()> {
+    is_right("spawn_spin_rank_1")
+}
