@@ -39,6 +39,16 @@ impl Finding {
         matches!(self.statement, Statement::NowAndThen { .. }) && self.evidence.iter().any(names_code)
     }
 
+    /// Returns true if what takes the ranks longest takes them at most this many times as long as the others.
+    pub(crate) fn is_stretched(&self, times: f64) -> bool {
+        let longer = self.evidence.iter().filter_map(|one| match one {
+            Evidence::Longer { nanos, usual, .. } => Some((*nanos, *usual)),
+            _ => None,
+        });
+        let longest = longer.max_by(|a, b| a.0.total_cmp(&b.0));
+        longest.is_some_and(|(nanos, usual)| nanos <= (times - 1.0) * usual)
+    }
+
     /// Returns true if a line of code is known in which the ranks are, and another rank hardly is.
     pub(crate) fn names_own_line(&self) -> bool {
         let is_own = |one: &Evidence| matches!(one, Evidence::InCode { place, .. } if !place.is_common());
@@ -49,7 +59,7 @@ impl Finding {
     pub(crate) fn is_outside_phases(&self) -> bool {
         let longer = |wanted: Option<Segment>| -> f64 {
             let of = self.evidence.iter().filter_map(|evidence| match evidence {
-                Evidence::Longer { segment, nanos } if wanted.is_none_or(|wanted| wanted == *segment) => {
+                Evidence::Longer { segment, nanos, .. } if wanted.is_none_or(|wanted| wanted == *segment) => {
                     Some(*nanos)
                 }
                 _ => None,
@@ -204,8 +214,8 @@ pub(crate) enum Evidence {
     /// The rank computes longest of these ranks in this number of steps. If all ranks of a group were equally often the
     /// longest, one of them would stand out as much with this probability.
     LongestOfGroup { among: Vec<usize>, longest: usize, steps: usize, chance: f64 },
-    /// The ranks spend more time in a part of the step than the others.
-    Longer { segment: Segment, nanos: f64 },
+    /// The ranks spend more time in a part of the step than the others, whose mean is `usual`.
+    Longer { segment: Segment, nanos: f64, usual: f64 },
     /// A part of the step takes the usual rank this long.
     OnUsualRank { segment: Segment, nanos: f64 },
     /// It happened this often, and took this long in all. `first` lists the earliest steps.

@@ -41,6 +41,9 @@ const MEMORY_EXPLAINS: f64 = 0.3;
 /// speed of one alone, or faster.
 const CONTENTION: f64 = 0.5;
 
+/// The largest factor by which contended cores make something take longer on one rank than on the others, which wait for cores too.
+const STRETCHES_BY: f64 = 4.0;
+
 /// The figures of one process over a span of time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Span {
@@ -312,6 +315,8 @@ pub(crate) fn explain(finding: &mut Finding, hosts: &Hosts<'_>, window: (ServerN
     }
     let comes_and_goes = match finding.statement {
         Statement::Slower { .. } => true,
+        // Ranks on the same cores have no network of their own.
+        _ if finding.verdict.cause == Cause::Network => true,
         _ => persistence.is_some_and(|persistence| persistence != Persistence::Persistent),
     };
     let shares_cores = comes_and_goes && hosts.share_cores();
@@ -342,7 +347,10 @@ fn is_slowed_by_others(finding: &Finding, shares: &Shares, lost_share: f64) -> b
         // How much of this time the thread was on a processor is not measured. A rank that sleeps waits for no core.
         (Cause::Host, Some(Reason::OutsidePhases)) | (Cause::Input, None) => {
             let is_late = matches!(finding.statement, Statement::Late { .. });
-            is_late && !finding.names_own_line() && shares.waited >= least
+            is_late
+                && !finding.names_own_line()
+                && finding.is_stretched(STRETCHES_BY)
+                && shares.waited >= least
         }
         _ => false,
     };

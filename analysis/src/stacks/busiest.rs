@@ -126,9 +126,9 @@ mod tests {
     #[test]
     fn workers_are_at_work_while_they_get_samples() {
         let queue = ("get", "/lib/python3.11/queue.py", 171);
-        let of = |threads: &[(ThreadRole, &[_])]| workers_at_work(&profile(threads));
-        assert_eq!(of(&[(ThreadRole::Worker, &[(&[FETCH, GET][..], 80), (&[queue][..], 20)])]), Some(0.8));
-        assert_eq!(of(&[(ThreadRole::Main, &[(&[FETCH, GET][..], 80)])]), None);
+        let samples = [(&[FETCH, GET][..], 80), (&[queue][..], 20)];
+        assert_eq!(workers_at_work(&profile(&[(ThreadRole::Worker, &samples)])), Some(0.8));
+        assert_eq!(workers_at_work(&profile(&[(ThreadRole::Main, &samples)])), None);
     }
 
     #[test]

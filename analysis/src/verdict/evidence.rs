@@ -3,15 +3,16 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use wire::event::SpanKind;
 use wire::live::Part;
 use wire::views::{Cause, ChangePoint};
 
 use super::alike::{alike, members};
 use super::excess::{Excess, MORE_WORK_CORRELATION};
-use crate::finding::{Doubt, Evidence};
+use crate::finding::{Doubt, Evidence, Segment};
 use crate::frontier;
 use crate::stats;
-use crate::step::StepAnalysis;
+use crate::step::{RankAnalysis, StepAnalysis};
 
 /// The share of compute time off the processor from which ranks are considered to share cores.
 pub(super) const SHARED_CORES: f64 = 0.2;
@@ -44,7 +45,12 @@ impl Case<'_> {
     pub(super) fn evidence(&self) -> Vec<Evidence> {
         let mut evidence = vec![Evidence::WouldShorten { shortened: self.last_in, steps: self.bad.len() }];
         let longer = self.excess.segments().into_iter().filter(|(nanos, _)| self.is_worth_a_line(*nanos));
-        evidence.extend(longer.map(|(nanos, segment)| Evidence::Longer { segment, nanos }));
+        let usual = |segment| mean_of_others(self.bad, self.ranks, segment);
+        evidence.extend(longer.map(|(nanos, segment)| Evidence::Longer {
+            segment,
+            nanos,
+            usual: usual(segment),
+        }));
         evidence.extend(self.of_the_cause());
         if let [rank] = self.ranks {
             evidence.extend(self.caused_wait(*rank));
@@ -151,6 +157,27 @@ impl Case<'_> {
         let (replayed, steps) = (self.bad.iter().filter(is_trusted).count(), self.bad.len());
         (replayed * 2 < steps).then_some(Doubt::FewReplayed { replayed, steps })
     }
+}
+
+/// Returns the time that the other ranks spend in a segment, in nanoseconds: their mean, averaged over steps.
+fn mean_of_others(steps: &[&StepAnalysis], suspects: &[usize], segment: Segment) -> f64 {
+    let of_rank = |rank: &RankAnalysis| match segment {
+        Segment::Input => rank.part(Part::Input),
+        Segment::H2d => rank.part(Part::H2d),
+        Segment::Compute => rank.part(Part::Forward) + rank.part(Part::Backward) + rank.part(Part::Optimizer),
+        Segment::Optimizer => rank.part(Part::Optimizer),
+        Segment::Transfer => rank.part(Part::ExposedTransfer),
+        Segment::Pause(kind) => SpanKind::PAUSES
+            .iter()
+            .zip(rank.pauses)
+            .filter(|(of, _)| **of == kind)
+            .map(|(_, nanos)| nanos)
+            .sum(),
+        Segment::Idle => rank.part(Part::Idle),
+        Segment::Other => rank.part(Part::Other),
+    };
+    let others = steps.iter().flat_map(|step| step.present()).filter(|(rank, _)| !suspects.contains(rank));
+    stats::mean(others.map(|(_, rank)| of_rank(rank) as f64)).unwrap_or(0.0)
 }
 
 /// Returns evidence from the frontier ledger if it names the same rank.

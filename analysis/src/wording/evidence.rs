@@ -30,7 +30,7 @@ impl Who<'_> {
                 first_of(&among.iter().map(ToString::to_string).collect::<Vec<_>>()).unwrap_or_default(),
                 if *chance < 0.001 { "less than 0.1 %".into() } else { percent(*chance) }
             ),
-            Evidence::Longer { segment, nanos } => {
+            Evidence::Longer { segment, nanos, .. } => {
                 format!("{its} {} is {} longer than the mean of the other ranks", name(*segment), units::nanos(*nanos))
             }
             Evidence::OnUsualRank { segment, nanos } => {

@@ -209,6 +209,7 @@ fn does(finding: &Finding, who: &Who<'_>) -> String {
         (Cause::Evaluation, _) => (["evaluates", "evaluate", "evaluated"], "the model".into()),
         (Cause::GarbageCollection, _) => (["collects", "collect", "collected"], "garbage".into()),
         (Cause::Compilation, _) => (["compiles", "compile", "compiled"], "code".into()),
+        (Cause::Hang, _) if who.ranks.is_empty() => (["stops", "stop", "stopped"], String::new()),
         (Cause::Hang, _) => (["holds", "hold", "held"], "the job up".into()),
         (Cause::CollectiveConfiguration | Cause::Communication | Cause::Unknown, _) => (
             ["is", "are", who.choose("was", "were")],
