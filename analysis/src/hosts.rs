@@ -6,7 +6,9 @@ use wire::clock::{MonoNanos, ServerNanos};
 use wire::host::{HostFigure, HostSample};
 use wire::views::{Cause, Culprit, Persistence};
 
-use crate::finding::{CoreUse, Evidence, Finding, Reason, Taker};
+use crate::finding::{CoreUse, Evidence, Finding, Reason, Statement, Taker};
+use crate::memory::Levels;
+use crate::slowed::SlowHosts;
 use crate::stats;
 use timing::clocks::ClockFit;
 
@@ -78,11 +80,14 @@ impl Span {
 pub struct HostHistory {
     cores: String,
     spans: Vec<Span>,
+    /// The memory of the process.
+    pub(crate) memory: Levels,
 }
 
 impl HostHistory {
     /// Adds a sample, which must be newer than all earlier ones.
     pub fn add(&mut self, sample: &HostSample) {
+        self.memory.add_host(sample);
         let Some(span) = Span::new(sample) else { return };
         self.cores.clone_from(&sample.cores);
         self.spans.push(span);
@@ -104,7 +109,7 @@ impl HostHistory {
     /// Returns the approximate memory use of the history, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.cores.len() + self.spans.capacity() * size_of::<Span>()
+        self.cores.len() + self.spans.capacity() * size_of::<Span>() + self.memory.bytes()
     }
 
     /// Sums the figures over a window on the rank's clock.
@@ -160,6 +165,25 @@ impl<'a> Hosts<'a> {
         let of_rank = |rank| self.get(rank).map(|(host, fit)| (&fit.clock, &host.history.cores));
         let first = of_rank(0);
         first.is_some() && (1..self.ranks.len()).all(|rank| of_rank(rank) == first)
+    }
+
+    /// Returns what slows all ranks for all of a window, if something does: each of them loses time to it.
+    pub(crate) fn slow_all(&self, ranks: usize, window: (ServerNanos, ServerNanos)) -> Option<SlowHosts> {
+        let of_rank = |rank| Shares::of_rank(self, rank, window);
+        let all: Vec<Shares> = (0..ranks).map(of_rank).collect::<Option<_>>()?;
+        let taken = |(taker, of): (Taker, fn(&Shares) -> f64)| {
+            let least = all.iter().map(of).fold(f64::INFINITY, f64::min);
+            let share = stats::median(all.iter().map(of))?;
+            (least >= MIN_SHARE).then_some((taker, share))
+        };
+        let takers: [(Taker, fn(&Shares) -> f64); 3] = [
+            (Taker::Limit, |rank| rank.throttled),
+            (Taker::Memory, |rank| rank.short_of_memory),
+            (Taker::Paging, Shares::paging),
+        ];
+        let (taker, share) = takers.into_iter().filter_map(taken).max_by(|a, b| a.1.total_cmp(&b.1))?;
+        let everyone: Vec<usize> = (0..ranks).collect();
+        Some(SlowHosts { taker, share, evidence: Shares::new(self, &everyone, window)?.evidence(None) })
     }
 
     fn get(&self, rank: usize) -> Option<(&'a RankHost, &'a ClockFit)> {
@@ -266,15 +290,34 @@ impl Shares {
 
     /// Returns evidence of who used the cores, which are named if they are those of one rank.
     fn evidence(&self, cores: Option<String>) -> Vec<Evidence> {
-        let Self { own, peers, others, stolen, waited, throttled, short_of_memory, .. } = *self;
+        let Self { own, peers, others, stolen, waited, .. } = *self;
         let used = Evidence::CoreUse(CoreUse { cores, own, peers, others, stolen });
         let waited = (waited >= MIN_SHARE).then_some(Evidence::WaitedForCore { seconds: waited });
+        [Some(used), waited].into_iter().flatten().chain(self.of_limits()).collect()
+    }
+
+    /// Returns what explains a loss of `lost_share` of the time of all ranks: a CPU limit, or a lack of memory. The kernel reclaims
+    /// memory in the threads that ask for it, and counts that as their processor time.
+    fn slows(&self, lost_share: f64) -> Option<Taker> {
+        let of_memory = MIN_SHARE.max(MEMORY_EXPLAINS * lost_share);
+        let takers = [
+            (at_least(self.throttled, MIN_SHARE.max(EXPLAINS * lost_share)), Taker::Limit),
+            (at_least(self.short_of_memory, of_memory), Taker::Memory),
+            (at_least(self.paging(), of_memory), Taker::Paging),
+        ];
+        let (most, taker) = takers.into_iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
+        (most > 0.0).then_some(taker)
+    }
+
+    /// Returns evidence of a CPU limit and of a lack of memory.
+    fn of_limits(&self) -> Vec<Evidence> {
+        let Self { throttled, short_of_memory, .. } = *self;
         let throttled = (throttled >= MIN_SHARE).then_some(Evidence::Throttled { seconds: throttled });
         let memory =
             (short_of_memory >= MIN_SHARE).then_some(Evidence::ShortOfMemory { seconds: short_of_memory });
         let paged = (self.paging() >= MIN_SHARE)
             .then_some(Evidence::Paged { faults: self.major_faults, seconds: self.waited_for_disk });
-        [Some(used), waited, throttled, memory, paged].into_iter().flatten().collect()
+        [throttled, memory, paged].into_iter().flatten().collect()
     }
 }
 
@@ -301,6 +344,23 @@ pub(crate) fn explain(finding: &mut Finding, hosts: &Hosts<'_>, window: (ServerN
         verdict.cause = Cause::Host;
         finding.reason = Some(Reason::Steal);
     }
+    let is_of_all = verdict.culprit == Some(Culprit::All);
+    let slows = || shares.slows(lost_share);
+    if is_of_all
+        && matches!(verdict.cause, Cause::Processor | Cause::Compute)
+        && matches!(finding.statement, Statement::Slower { .. })
+        && let Some(taker) = slows()
+    {
+        (verdict.cause, finding.reason) = (Cause::Host, Some(Reason::CoresTaken(taker)));
+    }
+    if is_of_all && !matches!(verdict.cause, Cause::Host | Cause::Processor) {
+        finding.evidence.extend(shares.of_limits());
+    }
+    if finding.evidence.iter().any(|one| matches!(one, Evidence::CoreUse(_))) {
+        // The finding was made from the same samples.
+        return;
+    }
+    let verdict = &finding.verdict;
     if matches!(verdict.cause, Cause::Host | Cause::Processor) || finding.is_scatter {
         let cores = match suspects[..] {
             [one] => hosts.get(one).map(|(host, _)| host.history.cores.clone()),

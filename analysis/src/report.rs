@@ -27,14 +27,15 @@ use crate::finding::Finding;
 use crate::hosts::{self, Hosts, RankHost};
 use crate::in_code::{self, Code};
 use crate::loss::StepCosts;
+use crate::memory::{self, Levels};
 use crate::mfu::{self, RankWork};
 use crate::overlap::Overlap;
 use crate::rate::throughput;
 use crate::step::{CollectiveAnalysis, RankAnalysis, StepAnalysis};
 use crate::verdict::{Findings, Setting};
 use crate::{
-    bursts, comm_model, groups, in_trace, inferred, latency, layouts, loss, overhead, overlap, stats, traces,
-    verdict, what_if, wording,
+    bursts, comm_model, groups, in_trace, inferred, latency, layouts, loss, outside, overhead, overlap,
+    slowed, stats, traces, verdict, what_if, wording,
 };
 use timing::clocks::ClockFit;
 
@@ -75,6 +76,8 @@ pub struct RunFacts {
     pub device_states: Vec<Vec<DeviceState>>,
     /// The host data of each rank.
     pub hosts: Vec<Option<RankHost>>,
+    /// The memory of each rank's device over time.
+    pub device_memory: Vec<Option<Arc<Levels>>>,
     /// The newest burst of each rank's devices.
     pub bursts: Vec<Option<Activity>>,
     /// The newest stacks of each rank's threads.
@@ -283,6 +286,7 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         spent,
         verdicts,
         past_faults: Vec::new(),
+        memory: memory::growth(facts),
         notes: written(notes),
         verdicts_missing,
         traced: traces::merged(facts.summaries.iter().flatten().map(|summary| &**summary)),
@@ -552,6 +556,7 @@ fn findings(
     };
     let (mut found, missing) = verdict::judge(observed, facts.ranks as usize, &setting);
     let hosts = Hosts { ranks: &facts.hosts, fits: &facts.fits };
+    slowed::add(&mut found, observed, &hosts, &facts.device_states, facts.notable_share);
     let is_one_host = is_one_host(&facts.placement);
     let code = Code {
         stacks: &facts.stacks,
@@ -570,6 +575,7 @@ fn findings(
         bursts::explain(finding, &facts.bursts);
         in_trace::explain(finding, facts.traced.as_deref());
         in_trace::explain_imported(finding, &facts.summaries);
+        in_trace::explain_idle(finding, &facts.summaries);
         layouts::explain(finding, buckets);
         if infers_compute(facts, ledger) {
             inferred::explain(finding);
@@ -579,6 +585,10 @@ fn findings(
         }
     }
     found.settle();
+    if let Ok(goodput) = &facts.goodput {
+        let accounts: Vec<StepAccount> = observed.iter().filter_map(|step| StepAccount::new(step)).collect();
+        outside::add(&mut found, goodput, &accounts, facts.notable_share);
+    }
     (found, missing)
 }
 

@@ -30,6 +30,7 @@ pub fn empty_report() -> Report {
         hosts: Vec::new(),
         summaries: Vec::new(),
         attributes: Vec::new(),
+        device_memory: Vec::new(),
         bursts: Vec::new(),
         stacks: Vec::new(),
         long_steps: Vec::new(),
@@ -65,6 +66,7 @@ pub fn verdict(state: VerdictState) -> Verdict {
         steps: (40, 139),
         onset: None,
         recurrence: None,
+        growth: None,
         code: None,
         advice: String::new(),
     }

@@ -26,6 +26,7 @@ pub(crate) fn facts(run: &str) -> RunFacts {
         attributes: Vec::new(),
         device_states: Vec::new(),
         hosts: Vec::new(),
+        device_memory: Vec::new(),
         bursts: Vec::new(),
         stacks: Vec::new(),
         long_steps: Vec::new(),

@@ -10,7 +10,7 @@ use super::*;
 use crate::step::RankAnalysis;
 use crate::wording;
 
-const MS: u64 = 1_000_000;
+pub(crate) const MS: u64 = 1_000_000;
 
 /// A step of four ranks whose local work is 20 ms plus `extra`. Ranks that are early have an exposed wait.
 fn step(number: u64, extra: [(u64, Part); 4]) -> StepAnalysis {
@@ -53,7 +53,7 @@ fn jitter(number: u64, rank: u64) -> u64 {
     (number * 7 + rank * 13 + number * rank * 5) % 11 * MS / 10
 }
 
-fn run(steps: u64, fault: impl Fn(u64, usize) -> Option<(u64, Part)>) -> Vec<StepAnalysis> {
+pub(super) fn run(steps: u64, fault: impl Fn(u64, usize) -> Option<(u64, Part)>) -> Vec<StepAnalysis> {
     let of = |number, rank: usize| {
         let (nanos, part) = fault(number, rank).unwrap_or((0, Part::Forward));
         (jitter(number, rank as u64) + nanos, part)
@@ -62,26 +62,26 @@ fn run(steps: u64, fault: impl Fn(u64, usize) -> Option<(u64, Part)>) -> Vec<Ste
 }
 
 /// Returns the steps of a healthy run.
-pub(super) fn healthy(steps: u64) -> Vec<StepAnalysis> {
+pub(crate) fn healthy(steps: u64) -> Vec<StepAnalysis> {
     run(steps, |_, _| None)
 }
 
-const ON_GPUS: Setting<'_> = Setting {
+pub(super) const ON_GPUS: Setting<'_> = Setting {
     computed_on: ComputedOn::Gpu,
     notable_share: NOTABLE_SHARE,
     hidden_steps: &[],
     is_recorded: false,
     has_only_collectives: false,
 };
-const ON_CPUS: Setting<'_> = Setting { computed_on: ComputedOn::Cpu, ..ON_GPUS };
+pub(super) const ON_CPUS: Setting<'_> = Setting { computed_on: ComputedOn::Cpu, ..ON_GPUS };
 
 /// Verdicts and notes in words.
-struct Verdicts {
-    verdicts: Vec<Verdict>,
+pub(super) struct Verdicts {
+    pub(super) verdicts: Vec<Verdict>,
     notes: Vec<Verdict>,
 }
 
-fn found(steps: &[StepAnalysis], setting: &Setting<'_>) -> Verdicts {
+pub(super) fn found(steps: &[StepAnalysis], setting: &Setting<'_>) -> Verdicts {
     let Findings { verdicts, notes } = super::verdicts(&steps.iter().collect::<Vec<_>>(), setting);
     let written = |findings: Vec<Finding>| findings.into_iter().map(wording::verdict).collect();
     Verdicts { verdicts: written(verdicts), notes: written(notes) }

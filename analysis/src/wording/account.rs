@@ -11,6 +11,13 @@ const BOUND: f64 = 0.6;
 
 /// Returns the sentence, which is about the time in steps. Empty if there is none.
 pub(crate) fn spent(account: &Account, verdicts: &[Verdict]) -> String {
+    match in_steps(account, verdicts) {
+        none if none.is_empty() => none,
+        said => said + &is_short(account),
+    }
+}
+
+fn in_steps(account: &Account, verdicts: &[Verdict]) -> String {
     let in_steps: Vec<&AccountEntry> =
         account.entries.iter().filter(|entry| is_in_steps(entry.spending)).collect();
     let total: u64 = in_steps.iter().map(|entry| entry.nanos).sum();
@@ -32,6 +39,19 @@ pub(crate) fn spent(account: &Account, verdicts: &[Verdict]) -> String {
         );
     }
     format!("The time in steps goes to: {list}.")
+}
+
+/// Says that a job is short, if its start takes most of its time: before anything else slows such a job, it is over. Empty otherwise.
+fn is_short(account: &Account) -> String {
+    let start = account.of(Spending::Start);
+    if !account.is_whole_run || 2 * start < account.wall_nanos {
+        return String::new();
+    }
+    format!(
+        " Of {}, the start of the processes took {}: a longer job has that only once.",
+        units::nanos(account.wall_nanos as f64),
+        units::nanos(start as f64)
+    )
 }
 
 fn is_in_steps(spending: Spending) -> bool {

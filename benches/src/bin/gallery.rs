@@ -70,7 +70,7 @@ fn judge(script: &Path, ranks: u32) -> anyhow::Result<Value> {
     let name = script.file_stem().context("the script has no name")?.to_string_lossy().into_owned();
     let mut command = Command::new(program("paceline"));
     command.args(["run", "--data"]).arg(data.path()).arg(torch::program("torchrun"));
-    command.args(["--standalone", "--nproc-per-node", &ranks.to_string()]).arg(script);
+    command.args(["--standalone", "--max-restarts=3", "--nproc-per-node", &ranks.to_string()]).arg(script);
     let output = command.env("OMP_NUM_THREADS", "1").output()?;
     let (printed, complaints) = said(&output);
     let truth = printed.lines().find_map(|line| line.split_once("TRUTH ")).map(|(_, truth)| truth);
@@ -79,7 +79,10 @@ fn judge(script: &Path, ranks: u32) -> anyhow::Result<Value> {
     let report = report(data.path(), "latest")?;
     let first = &report["verdicts"][0];
     let checks = match truth["who"].is_null() {
-        true => json!({ "blames_no_rank": first["culprit"].is_null() || first["culprit"] == "all" }),
+        true => json!({
+            "blames_no_rank": first["culprit"].is_null() || first["culprit"] == "all",
+            "memory": memory(&truth, &report["memory"]),
+        }),
         false => checks(&truth, first),
     };
     let right = checks.as_object().is_some_and(|checks| checks.values().all(|check| check != false));
@@ -93,6 +96,13 @@ fn judge(script: &Path, ranks: u32) -> anyhow::Result<Value> {
         "said": if first.is_null() { &report["spent"] } else { &first["sentence"] },
         "steps": report["steps"],
     }))
+}
+
+/// Returns whether the report says of all ranks that memory grows, and how fast; null where the job states nothing.
+fn memory(truth: &Value, said: &Value) -> Option<bool> {
+    let planted = truth["memory_bytes_per_second"].as_f64()?;
+    let rate = said[0]["bytes_per_second"].as_f64();
+    Some(rate.is_some_and(|rate| (rate - planted).abs() <= COST_WITHIN * planted))
 }
 
 /// Returns what of the first verdict is right; null where the job states nothing.
@@ -109,6 +119,10 @@ fn checks(truth: &Value, first: &Value) -> Value {
     let planted = truth["mean_s"].as_f64().or(truth["seconds"].as_f64());
     let within =
         cost.zip(planted).map(|(cost, planted)| (cost / 1e9 - planted).abs() <= COST_WITHIN * planted);
+    let grows = truth["grows_s_per_1000"].as_f64().map(|truth| {
+        let said = first["growth"]["nanos_per_thousand_steps"].as_f64();
+        said.is_some_and(|said| (said / 1e9 - truth).abs() <= COST_WITHIN * truth)
+    });
     json!({
         "who": who,
         "cause": cause,
@@ -116,5 +130,6 @@ fn checks(truth: &Value, first: &Value) -> Value {
         "line": names("line"),
         "function": names("function"),
         "cost": within,
+        "grows": grows,
     })
 }

@@ -99,6 +99,11 @@ impl Run {
                 .map(|rank| rank.map(|rank| rank.devices.device_states()).unwrap_or_default())
                 .collect(),
             hosts: self.ranks.first(ranks).map(|rank| rank?.host()).collect(),
+            device_memory: self
+                .ranks
+                .first(ranks)
+                .map(|rank| rank.map(|rank| rank.devices.memory()))
+                .collect(),
             bursts: self.ranks.first(ranks).map(|rank| rank?.devices.activity(now)).collect(),
             stacks: self.ranks.first(ranks).map(|rank| rank?.stacks.newest().cloned()).collect(),
             long_steps: self.long_steps(ranks),

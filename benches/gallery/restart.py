@@ -1,0 +1,15 @@
+"""The job fails three times after 200 steps without a checkpoint, and its launcher starts it again (--max-restarts=3)."""
+import os
+
+from plain import *
+
+attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
+rank, _ = begin()
+model = parallel()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(200):
+    train(model, optimizer, *batch())
+    time.sleep(0.05)
+if attempt < 3:
+    os._exit(1)
+end({"who": "all", "causes": ["restart"]}, None, rank == 0)
