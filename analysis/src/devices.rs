@@ -6,7 +6,6 @@ use wire::device::{DeviceFigure, DeviceSample, throttle};
 use wire::views::{Cause, Confidence, Culprit};
 
 use crate::finding::{Doubt, Evidence, Finding, Reason, Statement, UsualClock};
-use crate::slowed::LoweredClocks;
 use crate::stats;
 
 /// The share of the samples that must report throttling for a device to count as throttled.
@@ -67,6 +66,17 @@ pub(crate) fn explain(
     if finding.verdict.cause.is_slow_compute() {
         explain_by_memory(finding, &samples, rank as usize);
     }
+}
+
+/// Clocks that are lowered on all ranks.
+#[derive(Clone, Debug)]
+pub(crate) struct LoweredClocks {
+    /// The reasons, as bits of [`wire::device::throttle`].
+    pub(crate) reasons: u64,
+    /// The share by which the clock is below the highest one: the median over ranks.
+    pub(crate) below: f64,
+    /// What the samples show.
+    pub(crate) evidence: Evidence,
 }
 
 /// Changes the cause of compute that became longer on all ranks to lowered clocks, if most devices report them and the clocks are

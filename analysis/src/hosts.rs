@@ -8,7 +8,6 @@ use wire::views::{Cause, Culprit, Persistence};
 
 use crate::finding::{CoreUse, Evidence, Finding, Reason, Statement, Taker};
 use crate::memory::Levels;
-use crate::slowed::SlowHosts;
 use crate::stats;
 use timing::clocks::ClockFit;
 
@@ -171,12 +170,12 @@ impl<'a> Hosts<'a> {
     pub(crate) fn slow_all(&self, ranks: usize, window: (ServerNanos, ServerNanos)) -> Option<SlowHosts> {
         let of_rank = |rank| Shares::of_rank(self, rank, window);
         let all: Vec<Shares> = (0..ranks).map(of_rank).collect::<Option<_>>()?;
-        let taken = |(taker, of): (Taker, fn(&Shares) -> f64)| {
+        let taken = |(taker, of): (Taker, ShareOf)| {
             let least = all.iter().map(of).fold(f64::INFINITY, f64::min);
             let share = stats::median(all.iter().map(of))?;
             (least >= MIN_SHARE).then_some((taker, share))
         };
-        let takers: [(Taker, fn(&Shares) -> f64); 3] = [
+        let takers: [(Taker, ShareOf); 3] = [
             (Taker::Limit, |rank| rank.throttled),
             (Taker::Memory, |rank| rank.short_of_memory),
             (Taker::Paging, Shares::paging),
@@ -189,6 +188,20 @@ impl<'a> Hosts<'a> {
     fn get(&self, rank: usize) -> Option<(&'a RankHost, &'a ClockFit)> {
         Some((self.ranks.get(rank)?.as_ref()?, self.fits.get(rank)?.as_ref()?))
     }
+}
+
+/// Returns one of the shares.
+type ShareOf = fn(&Shares) -> f64;
+
+/// What takes time from the hosts of all ranks.
+#[derive(Clone, Debug)]
+pub(crate) struct SlowHosts {
+    /// What it is.
+    pub(crate) taker: Taker,
+    /// The time that it takes from a rank, as a share of the time: the median over ranks.
+    pub(crate) share: f64,
+    /// What the samples show.
+    pub(crate) evidence: Vec<Evidence>,
 }
 
 /// How the cores of some ranks were used in a window: shares of the time, averaged over these ranks.

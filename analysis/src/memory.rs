@@ -3,12 +3,13 @@
 //! What a job takes while it warms up, and what allocators keep, levels off. [`crate::trend`] asks for growth in each third of the
 //! time, so that this is none.
 
+use std::sync::Arc;
+
 use wire::clock::MonoNanos;
 use wire::device::{DeviceFigure, DeviceSample};
 use wire::host::{HostFigure, HostSample};
-use wire::views::{MemoryGrowth, MemoryKind, Missing, TimeLeft};
+use wire::views::{HostRanks, MemoryGrowth, MemoryKind, Missing, TimeLeft};
 
-use crate::report::RunFacts;
 use crate::trend::{Trend, rising_levels};
 use crate::wording;
 
@@ -123,15 +124,27 @@ struct Growth {
     left: Option<u64>,
 }
 
+/// The memory of all ranks, and where they run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Memory<'a> {
+    /// The number of ranks of the run.
+    pub(crate) ranks: u32,
+    /// That of processes, by rank.
+    pub(crate) of_hosts: &'a [Option<&'a Levels>],
+    /// That of devices, by rank.
+    pub(crate) of_devices: &'a [Option<Arc<Levels>>],
+    /// The hosts of the ranks.
+    pub(crate) placement: &'a [HostRanks],
+}
+
 /// Returns the memory that grows, of which the one that is full first comes first.
-pub(crate) fn growth(facts: &RunFacts) -> Vec<MemoryGrowth> {
-    let of_hosts = (0..)
-        .zip(&facts.hosts)
-        .filter_map(|(rank, host)| Some((rank, host.as_ref()?.history.memory.growth()?)));
+pub(crate) fn growth(memory: &Memory<'_>) -> Vec<MemoryGrowth> {
+    let of_hosts =
+        (0..).zip(memory.of_hosts).filter_map(|(rank, levels)| Some((rank, levels.as_ref()?.growth()?)));
     let of_devices =
-        (0..).zip(&facts.device_memory).filter_map(|(rank, levels)| Some((rank, levels.as_ref()?.growth()?)));
+        (0..).zip(memory.of_devices).filter_map(|(rank, levels)| Some((rank, levels.as_ref()?.growth()?)));
     let host_of = |rank: u32| {
-        facts
+        memory
             .placement
             .iter()
             .find(|host| (host.ranks.0..=host.ranks.1).contains(&rank))
@@ -149,7 +162,7 @@ pub(crate) fn growth(facts: &RunFacts) -> Vec<MemoryGrowth> {
         |growth: &MemoryGrowth| growth.time_left.known().map_or(f64::INFINITY, |left| left.soonest_seconds);
     found.sort_by(|a, b| soonest(a).total_cmp(&soonest(b)));
     for growth in &mut found {
-        (growth.sentence, growth.advice) = wording::memory::words(growth, facts.ranks);
+        (growth.sentence, growth.advice) = wording::memory::words(growth, memory.ranks);
     }
     found
 }

@@ -17,8 +17,8 @@ use wire::views::captures::TraceComparison;
 use wire::views::goodput::Goodput;
 use wire::views::{
     Account, AttributeRanks, BucketStats, ComputedOn, Failure, Figure, FlopsUtilization, Gap, GapKind, Group,
-    Hang, HostRanks, Missing, OwnOverhead, RankClock, RankDrops, RankEvent, RankLedger, Report, RunState,
-    ScalingEfficiency, Verdict,
+    Hang, HostRanks, MemoryGrowth, Missing, OwnOverhead, RankClock, RankDrops, RankEvent, RankLedger, Report,
+    RunState, ScalingEfficiency, Verdict,
 };
 
 use crate::account::StepAccount;
@@ -27,7 +27,7 @@ use crate::finding::Finding;
 use crate::hosts::{self, Hosts, RankHost};
 use crate::in_code::{self, Code};
 use crate::loss::StepCosts;
-use crate::memory::{self, Levels};
+use crate::memory::{self, Levels, Memory};
 use crate::mfu::{self, RankWork};
 use crate::overlap::Overlap;
 use crate::rate::throughput;
@@ -242,7 +242,8 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         true => Account::default(),
         false => account(facts, &observed),
     };
-    let spent = wording::account::spent(&account, &verdicts);
+    let flops_utilization = flops_utilization(facts, &observed);
+    let spent = wording::account::spent(&account, &verdicts, Some(&flops_utilization));
     Report {
         run: facts.run.clone(),
         name: facts.name.clone(),
@@ -258,7 +259,7 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
             batch(&observed).ok_or(if is_imported { Missing::NotInFiles } else { Missing::NoSamples })
         }),
         sample_unit: facts.sample_unit.clone(),
-        flops_utilization: flops_utilization(facts, &observed),
+        flops_utilization,
         goodput: facts.goodput.clone().into(),
         overlap_ratio: of_overlap(overlap_ratio),
         communication_fraction: of_overlap(communication_fraction),
@@ -286,7 +287,7 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         spent,
         verdicts,
         past_faults: Vec::new(),
-        memory: memory::growth(facts),
+        memory: memory(facts),
         notes: written(notes),
         verdicts_missing,
         traced: traces::merged(facts.summaries.iter().flatten().map(|summary| &**summary)),
@@ -308,6 +309,18 @@ fn account(facts: &RunFacts, observed: &[&StepAnalysis]) -> Account {
     let steps: Vec<StepAccount> = observed.iter().filter_map(|step| StepAccount::new(step)).collect();
     let goodput = facts.goodput.as_ref().ok().filter(|_| facts.has_all_steps);
     crate::account::account(&steps, goodput)
+}
+
+/// Returns the memory that grows.
+fn memory(facts: &RunFacts) -> Vec<MemoryGrowth> {
+    let of_hosts: Vec<Option<&Levels>> =
+        facts.hosts.iter().map(|host| host.as_ref().map(|host| &host.history.memory)).collect();
+    memory::growth(&Memory {
+        ranks: facts.ranks,
+        of_hosts: &of_hosts,
+        of_devices: &facts.device_memory,
+        placement: &facts.placement,
+    })
 }
 
 /// Returns why compute is not split into phases, if it is not.

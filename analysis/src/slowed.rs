@@ -8,9 +8,9 @@ use wire::clock::ServerNanos;
 use wire::views::Cause;
 
 use crate::account::StepAccount;
-use crate::devices::{self, DeviceState};
-use crate::finding::{Doubt, Evidence, Finding, Reason, Statement, Taker};
-use crate::hosts::Hosts;
+use crate::devices::{self, DeviceState, LoweredClocks};
+use crate::finding::{Doubt, Finding, Reason, Statement};
+use crate::hosts::{Hosts, SlowHosts};
 use crate::stats;
 use crate::step::StepAnalysis;
 use crate::verdict::{Findings, against_all};
@@ -39,17 +39,6 @@ fn window(steps: &[&StepAnalysis]) -> Option<(ServerNanos, ServerNanos)> {
     Some((steps.first()?.window?.0, steps.last()?.window?.1))
 }
 
-/// What takes time from the hosts of all ranks.
-#[derive(Clone, Debug)]
-pub(crate) struct SlowHosts {
-    /// What it is.
-    pub(crate) taker: Taker,
-    /// The time that it takes from a rank, as a share of the time: the median over ranks.
-    pub(crate) share: f64,
-    /// What the samples show.
-    pub(crate) evidence: Vec<Evidence>,
-}
-
 fn by_host(steps: &[&StepAnalysis], slowed: SlowHosts) -> Option<Finding> {
     let period = stats::mean(steps.iter().map(|step| step.period_nanos() as f64))?;
     let mut finding = against_all(steps, slowed.share * period, Cause::Host, Statement::AllAlike)?;
@@ -57,17 +46,6 @@ fn by_host(steps: &[&StepAnalysis], slowed: SlowHosts) -> Option<Finding> {
     finding.evidence = slowed.evidence;
     finding.counter_evidence.push(Doubt::InAllParts);
     Some(finding)
-}
-
-/// Clocks that are lowered on all ranks.
-#[derive(Clone, Debug)]
-pub(crate) struct LoweredClocks {
-    /// The reasons, as bits of [`wire::device::throttle`].
-    pub(crate) reasons: u64,
-    /// The share by which the clock is below the highest one: the median over ranks.
-    pub(crate) below: f64,
-    /// What the samples show.
-    pub(crate) evidence: Evidence,
 }
 
 /// Compute takes as much longer as the clock is lower, at most: what waits for memory does not.

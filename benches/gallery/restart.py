@@ -5,11 +5,10 @@ from plain import *
 
 attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
 rank, _ = begin()
-model = parallel()
+model = parallel(Perceptron(1024))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for step in range(200):
-    train(model, optimizer, *batch())
-    time.sleep(0.05)
+    train(model, optimizer, *batch(128))
 if attempt < 3:
     os._exit(1)
 end({"who": "all", "causes": ["restart"]}, None, rank == 0)

@@ -1,35 +1,35 @@
 //! Memory that grows, levels off, or belongs to another process.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use wire::views::HostRanks;
 
 use super::*;
-use crate::hosts::{HostHistory, RankHost};
-use crate::report::tests::facts;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
 /// One sample per second, of a process that uses `used` and leaves 8 GiB.
-fn host(seconds: u64, used: impl Fn(u64) -> u64) -> RankHost {
-    let mut history = HostHistory::default();
+fn host(seconds: u64, used: impl Fn(u64) -> u64) -> Levels {
+    let mut history = Levels::default();
     for second in 0..seconds {
         let figures = BTreeMap::from([
             (HostFigure::ResidentBytes, used(second)),
             (HostFigure::MemoryAvailableBytes, 8 * GIB),
             (HostFigure::ProcessAge, second * 1_000_000_000),
         ]);
-        history.add(&HostSample { at: MonoNanos(second as i64 * 1_000_000_000), cores: "0".into(), figures });
+        history.add_host(&HostSample {
+            at: MonoNanos(second as i64 * 1_000_000_000),
+            cores: "0".into(),
+            figures,
+        });
     }
-    RankHost { pid: 1, history: Arc::new(history) }
+    history
 }
 
-fn grown(hosts: Vec<RankHost>) -> Vec<MemoryGrowth> {
+fn grown(hosts: Vec<Levels>) -> Vec<MemoryGrowth> {
     let ranks = hosts.len() as u32;
-    let placement = vec![HostRanks { host: "a".into(), ranks: (0, ranks - 1) }];
-    growth(&RunFacts { ranks, hosts: hosts.into_iter().map(Some).collect(), placement, ..facts("r") })
+    let placement = [HostRanks { host: "a".into(), ranks: (0, ranks - 1) }];
+    let of_hosts: Vec<Option<&Levels>> = hosts.iter().map(Some).collect();
+    growth(&Memory { ranks, of_hosts: &of_hosts, of_devices: &[], placement: &placement })
 }
 
 /// 1 GiB and a start of ten seconds, and then `each` bytes more per second, with what a collector leaves for some seconds.
@@ -82,20 +82,20 @@ fn slow_growth_with_much_memory_left_is_no_warning() {
 }
 
 #[test]
-fn another_process_starts_anew() {
+fn the_memory_of_another_process_counts_from_its_start() {
     let restarted = |second: u64| leaks(4 * MIB)(second % 400);
-    let mut history = HostHistory::default();
+    let mut history = Levels::default();
     for second in 0..460 {
         let age = second % 400 * 1_000_000_000;
         let figures =
             BTreeMap::from([(HostFigure::ResidentBytes, restarted(second)), (HostFigure::ProcessAge, age)]);
-        history.add(&HostSample {
+        history.add_host(&HostSample {
             at: MonoNanos(second as i64 * 1_000_000_000),
             cores: String::new(),
             figures,
         });
     }
-    let found = grown(vec![RankHost { pid: 1, history: Arc::new(history) }]);
+    let found = grown(vec![history]);
     let [growth] = &found[..] else { panic!("{found:#?}") };
     assert!(growth.over_seconds < 60.0, "{growth:?}");
     assert_eq!(growth.left_bytes.reason(), Some(&Missing::NoMemoryLimit));
@@ -121,7 +121,8 @@ fn a_device_can_use_what_its_allocator_holds() {
             figures,
         });
     }
-    let found = growth(&RunFacts { ranks: 1, device_memory: vec![Some(Arc::new(levels))], ..facts("r") });
+    let of_devices = [Some(Arc::new(levels))];
+    let found = growth(&Memory { ranks: 1, of_hosts: &[], of_devices: &of_devices, placement: &[] });
     let [growth] = &found[..] else { panic!("{found:#?}") };
     assert_eq!(growth.kind, MemoryKind::Device);
     assert_eq!(growth.left_bytes.value(), Some(40 * GIB + 20 * GIB - 99 * 64 * MIB));

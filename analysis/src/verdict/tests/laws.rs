@@ -195,6 +195,6 @@ fn a_healthy_job_says_that_nothing_is_wrong_and_blames_no_rank() {
     let steps = healthy(300);
     assert!(judge(&steps).iter().all(|verdict| verdict.culprit == Some(Culprit::All)));
     let accounts: Vec<StepAccount> = steps.iter().filter_map(StepAccount::new).collect();
-    let spent = wording::account::spent(&account(&accounts, None), &[]);
+    let spent = wording::account::spent(&account(&accounts, None), &[], None);
     assert!(spent.starts_with("Nothing slows the job: 8"), "{spent}");
 }
