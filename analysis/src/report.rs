@@ -102,6 +102,8 @@ pub struct RunFacts {
     pub hidden_steps: Vec<u64>,
     /// What the run used its wall time for.
     pub goodput: Result<Goodput, Missing>,
+    /// Steps spread evenly over the whole run, if the report is made over its newest steps; else empty.
+    pub course: Vec<Arc<StepAnalysis>>,
     /// Whether the report is made over all steps of the run.
     pub has_all_steps: bool,
 }
@@ -560,10 +562,12 @@ fn findings(
     buckets: &[BucketStats],
     ledger: &[RankLedger],
 ) -> (Findings, Option<Missing>) {
+    let course = self::observed(&facts.course);
     let setting = Setting {
         computed_on: computed_on(facts),
         notable_share: facts.notable_share,
         hidden_steps: &facts.hidden_steps,
+        course: &course,
         is_recorded: facts.instrumentation == Instrumentation::Trace,
         has_only_collectives: has_only_collectives(facts, ledger),
     };

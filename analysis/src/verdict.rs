@@ -44,7 +44,7 @@ use crate::account::StepAccount;
 use crate::cost::Cost;
 use crate::finding::{Finding, Statement};
 use crate::step::StepAnalysis;
-use crate::{hang, stats};
+use crate::{hang, stats, trend};
 use claim::Claim;
 pub(crate) use everyone::against_all;
 use evidence::Case;
@@ -89,6 +89,8 @@ pub struct Setting<'a> {
     pub notable_share: f64,
     /// The steps that cannot be shown, in ascending order. None of them becomes an example step.
     pub hidden_steps: &'a [u64],
+    /// Observed steps spread over the whole run, if the steps that are judged are the newest of more; else empty.
+    pub course: &'a [&'a StepAnalysis],
     /// Whether the run is imported from files, so that no more steps will come.
     pub is_recorded: bool,
     /// Whether only collectives are recorded, so that what ranks do between them is not known.
@@ -161,14 +163,16 @@ fn verdicts(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Findings {
     };
     let mut late: Vec<Finding> =
         late.into_iter().filter(|late| !late.is_part_of(&all)).map(|late| late.finding).collect();
-    let grows = Grows::new(steps);
+    // What grows does so over hours, and the newest steps are minutes.
+    let course = if setting.course.len() >= trend::MIN_POINTS { setting.course } else { steps };
+    let grows = Grows::new(course);
     if let Some(grows) = &grows {
-        late.iter_mut().for_each(|finding| grows.tell(finding, steps));
+        late.iter_mut().for_each(|finding| grows.tell(finding, steps, course));
     }
     let lost: u64 = late.iter().map(|late| late.verdict.lost_nanos()).sum();
     all.extend(late);
     let mut of_all = everyone::verdicts(&window, lost / steps.len() as u64, setting);
-    if let Some(growth) = grows.and_then(|grows| grows.of_all(&window, setting)) {
+    if let Some(growth) = grows.and_then(|grows| grows.of_all(&window, course, setting)) {
         of_all.retain(|other| !grows::explains(&growth, other));
         all.push(growth);
     }

@@ -41,6 +41,7 @@ pub fn empty_report() -> Report {
         traced: None,
         notable_share: 0.05,
         hidden_steps: Vec::new(),
+        course: Vec::new(),
         has_all_steps: true,
         goodput: Err(Missing::NoObservedStep),
     };

@@ -39,6 +39,7 @@ pub(crate) fn facts(run: &str) -> RunFacts {
         notable_share: verdict::NOTABLE_SHARE,
         hidden_steps: Vec::new(),
         goodput: Err(Missing::NoObservedStep),
+        course: Vec::new(),
         has_all_steps: true,
     }
 }

@@ -64,31 +64,46 @@ impl Grows {
         (!ranks.is_empty()).then_some(Self { ranks, of_ranks, trends })
     }
 
-    /// Returns the finding on all ranks, if the own work of all of them grows by more than processors vary.
-    pub(super) fn of_all(&self, window: &Window<'_>, setting: &Setting<'_>) -> Option<Finding> {
+    /// Returns the finding on all ranks, if the own work of all of them grows by more than processors vary. `course` are the steps of
+    /// the window, or steps of the whole run if the window has only the newest.
+    pub(super) fn of_all(
+        &self,
+        window: &Window<'_>,
+        course: &[&StepAnalysis],
+        setting: &Setting<'_>,
+    ) -> Option<Finding> {
         if self.ranks.len() < self.of_ranks {
             return None;
         }
+        let accounts: Vec<(f64, StepAccount)> =
+            course.iter().filter_map(|step| Some((step.step.0 as f64, StepAccount::new(step)?))).collect();
         let usual = |parts: &[Part]| -> Series {
             let of_step = |account: &StepAccount| parts.iter().map(|&part| account.usual(part)).sum::<f64>();
-            let places = window.steps.iter().map(|step| step.step.0 as f64);
-            places.zip(window.accounts.iter().map(of_step)).collect()
+            accounts.iter().map(|(step, account)| (*step, of_step(account))).collect()
         };
         let whole = rising(&usual(&crate::account::OWN))?;
         if setting.computed_on == ComputedOn::Cpu && whole.to < (1.0 + processor::ALL_VARY_BY) * whole.from {
             return None;
         }
         let statement = Statement::Grows { segment: None };
-        let mut finding = against_all(window.steps, whole.mean_rise, Cause::Compute, statement)?;
+        let cost = Self::mean_rise(&whole, window.steps, course);
+        let mut finding = against_all(window.steps, cost, Cause::Compute, statement)?;
         if window.steps.len() >= HIGH_CONFIDENCE_STEPS {
             finding.verdict.confidence = Confidence::High;
         }
+        finding.verdict.steps = range(course);
         describe(&mut finding, &whole, usual);
         Some(finding)
     }
 
+    /// Returns by how much longer `steps` are than the first ones of the course, in the mean: the newest steps of a longer run are all
+    /// as long as its last ones.
+    fn mean_rise(trend: &Trend, steps: &[&StepAnalysis], course: &[&StepAnalysis]) -> f64 {
+        if range(steps) == range(course) { trend.mean_rise } else { trend.to - trend.from }
+    }
+
     /// Says of a finding on late ranks that it grows, if growth explains most of what they cost.
-    pub(super) fn tell(&self, finding: &mut Finding, steps: &[&StepAnalysis]) {
+    pub(super) fn tell(&self, finding: &mut Finding, steps: &[&StepAnalysis], course: &[&StepAnalysis]) {
         let Some(Culprit::Rank(_) | Culprit::Ranks(_)) = finding.verdict.culprit else { return };
         let named: Vec<usize> =
             finding.verdict.culprit.iter().flat_map(Culprit::ranks).map(|&rank| rank as usize).collect();
@@ -99,15 +114,15 @@ impl Grows {
             return;
         };
         let Some(whole) = places.first().map(|&place| self.trends[place]) else { return };
-        let grown = whole.mean_rise * steps.len() as f64;
+        let grown = Self::mean_rise(&whole, steps, course) * steps.len() as f64;
         if grown < EXPLAINS * finding.verdict.lost_nanos() as f64 {
             return;
         }
-        describe(finding, &whole, |parts| series(steps, named[0], |own| sum(own, parts)));
+        describe(finding, &whole, |parts| series(course, named[0], |own| sum(own, parts)));
         finding.evidence.retain(|one| !matches!(one, Evidence::Began(_) | Evidence::Episodes { .. }));
         let verdict = &mut finding.verdict;
         (verdict.onset, verdict.persistence) = (None, Some(Persistence::Persistent));
-        verdict.steps = range(steps);
+        verdict.steps = range(course);
         // Steps early on in which it cost too little to be late count too.
         let count = steps.len().max(1) as u64;
         let time: u64 = steps.iter().map(|step| step.period_nanos()).sum();

@@ -70,6 +70,7 @@ pub(super) const ON_GPUS: Setting<'_> = Setting {
     computed_on: ComputedOn::Gpu,
     notable_share: NOTABLE_SHARE,
     hidden_steps: &[],
+    course: &[],
     is_recorded: false,
     has_only_collectives: false,
 };

@@ -83,6 +83,29 @@ fn healthy_jobs_on_shared_cores_do_not_grow() {
         found(&steps, &ON_CPUS).verdicts.iter().any(|verdict| verdict.growth.is_some())
     });
     let grew = grew.count();
-    println!("{grew} of {jobs} healthy jobs grow");
     assert!(grew <= jobs / 100, "{grew} of {jobs}");
+}
+
+#[test]
+fn slow_growth_of_a_long_run_is_seen_in_its_course() {
+    // 40 ms over 4,000 steps, of which the report covers the last 300.
+    let of = |first: u64, every: u64| {
+        let grown = |step: u64| Some((step * MS / 100, Part::Other));
+        let mut steps = run(STEPS, |at, _| grown(first + at * every));
+        for (at, step) in (0..).zip(&mut steps) {
+            step.step = wire::ids::Step(first + at * every);
+        }
+        steps
+    };
+    let (newest, course) = (of(3_700, 1), of(0, 13));
+    let course: Vec<&StepAnalysis> = course.iter().collect();
+    assert!(found(&newest, &ON_CPUS).verdicts.iter().all(|verdict| verdict.growth.is_none()));
+    let verdict = first(&newest, &Setting { course: &course, ..ON_CPUS });
+    let said = "All ranks become slower and slower: the time outside every phase grew from 1.26 ms to 38.6 ms";
+    assert!(verdict.sentence.starts_with(said), "{}", verdict.sentence);
+    assert!(
+        verdict.sentence.contains("over steps 0 to 3,887, by 10.0 ms per 1,000 steps, which costs 37."),
+        "{}",
+        verdict.sentence
+    );
 }
