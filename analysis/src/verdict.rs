@@ -123,6 +123,16 @@ pub(crate) fn judge(
     ranks: usize,
     setting: &Setting<'_>,
 ) -> (Findings, Option<Missing>) {
+    let (mut found, missing) = judge_ranks(steps, ranks, setting);
+    if setting.is_recorded && missing.is_some() {
+        found.verdicts.extend(everyone::idle(steps).filter(|idle| is_notable(idle, steps, setting)));
+        found.sort();
+    }
+    (found, missing)
+}
+
+/// Finds the verdicts that compare ranks or steps.
+fn judge_ranks(steps: &[&StepAnalysis], ranks: usize, setting: &Setting<'_>) -> (Findings, Option<Missing>) {
     if few::applies(steps.len(), ranks, setting) {
         return match few::judge(steps, setting) {
             Ok(findings) => (findings, None),

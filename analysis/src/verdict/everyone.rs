@@ -111,6 +111,17 @@ fn shared_part(window: &Window<'_>, parts: &[Part], cause: Cause, segment: Segme
     Some(finding)
 }
 
+/// Finds devices that are idle on all ranks of a recording, however few steps and ranks it has: that they are is recorded, and no
+/// rank is compared with another.
+pub(super) fn idle(steps: &[&StepAnalysis]) -> Option<Finding> {
+    let accounts = steps.iter().filter_map(|step| StepAccount::new(step));
+    let idle = stats::mean(accounts.map(|account| account.usual(Part::Idle)))?;
+    let mut finding = against_all(steps, idle, Cause::Host, Statement::AllAlike)?;
+    finding.verdict.example_step = finding.verdict.steps.1.into();
+    finding.evidence.push(Evidence::OnUsualRank { segment: Segment::Idle, nanos: idle });
+    Some(finding)
+}
+
 /// Finds exposed transfers, if it shows which are.
 fn transfers(window: &Window<'_>) -> Option<Finding> {
     let steps = window.steps;

@@ -101,7 +101,8 @@ fn slow_growth_of_a_long_run_is_seen_in_its_course() {
     let course: Vec<&StepAnalysis> = course.iter().collect();
     assert!(found(&newest, &ON_CPUS).verdicts.iter().all(|verdict| verdict.growth.is_none()));
     let verdict = first(&newest, &Setting { course: &course, ..ON_CPUS });
-    let said = "All ranks become slower and slower: the time outside every phase grew from 1.26 ms to 38.6 ms";
+    let said =
+        "All ranks become slower and slower: the time outside every phase grew from 1.26 ms to 38.6 ms";
     assert!(verdict.sentence.starts_with(said), "{}", verdict.sentence);
     assert!(
         verdict.sentence.contains("over steps 0 to 3,887, by 10.0 ms per 1,000 steps, which costs 37."),
