@@ -135,7 +135,7 @@ pub(crate) struct HostBound {
     pub(crate) synchronisations: f64,
     /// The self time of operators and of the other calls of the runtime.
     pub(crate) operators: f64,
-    /// The time outside of operators.
+    /// The time outside of operators, at most that in which no thread runs one.
     pub(crate) outside: f64,
     /// The number of kernels.
     pub(crate) kernels: f64,

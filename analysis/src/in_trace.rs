@@ -73,11 +73,14 @@ fn host_bound(all: &TraceSummary) -> HostBound {
         row.kind == TraceRowKind::Operator || row.kind == TraceRowKind::Runtime && !self::waits(&row.name)
     };
     let kernels = sum(&is_kernel, |row| row.calls);
+    let (synchronising, operators) = (sum(&waits, |row| row.nanos), sum(&works, |row| row.nanos));
+    // The thread of the step is outside of operators also while another thread runs those of the backward pass.
+    let no_thread_works = (per_step(all.step_nanos) - operators - synchronising).max(0.0);
     HostBound {
-        synchronising: sum(&waits, |row| row.nanos),
+        synchronising,
         synchronisations: sum(&waits, |row| row.calls),
-        operators: sum(&works, |row| row.nanos),
-        outside: sum(&|row| row.kind == TraceRowKind::Outside, |row| row.nanos),
+        operators,
+        outside: sum(&|row| row.kind == TraceRowKind::Outside, |row| row.nanos).min(no_thread_works),
         kernels,
         kernel: sum(&is_kernel, |row| row.nanos) / kernels.max(1.0),
     }
