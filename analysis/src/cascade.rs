@@ -134,6 +134,8 @@ fn own_losses(cause: Cause) -> &'static [Loss] {
         }
         Cause::Hang => &[Loss::Other, Loss::Input],
         Cause::Compute | Cause::MoreWork | Cause::ClockThrottle | Cause::Processor | Cause::Optimizer => &[],
+        // No step is longer for it.
+        Cause::Restart | Cause::Start => &[],
     }
 }
 
@@ -178,6 +180,7 @@ mod tests {
             steps: (0, 99),
             onset: None,
             recurrence: None,
+            growth: None,
             code: None,
             advice: String::new(),
         }

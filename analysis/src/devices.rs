@@ -5,13 +5,16 @@ use wire::clock::ServerNanos;
 use wire::device::{DeviceFigure, DeviceSample, throttle};
 use wire::views::{Cause, Confidence, Culprit};
 
-use crate::finding::{Evidence, Finding, Reason, UsualClock};
+use crate::finding::{Doubt, Evidence, Finding, Reason, Statement, UsualClock};
 use crate::stats;
 
 /// The share of the samples that must report throttling for a device to count as throttled.
 const MIN_LOWERED_SHARE: f64 = 0.5;
 /// The share by which its clock must be below that of the other devices, or below its own maximum.
 const LOWER: f64 = 0.05;
+
+/// The least share of the ranks whose devices must be slowed for all ranks to be.
+const MOST_RANKS: f64 = 0.75;
 
 /// The fields of one device sample that show why a device computes slowly.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,14 +55,87 @@ pub(crate) fn explain(
     samples: &[Vec<DeviceState>],
     window: (ServerNanos, ServerNanos),
 ) {
-    let Some(Culprit::Rank(rank)) = finding.verdict.culprit else { return };
     let samples = Samples { of_ranks: samples, window };
+    if finding.verdict.culprit == Some(Culprit::All) {
+        explain_all(finding, &samples);
+    }
+    let Some(Culprit::Rank(rank)) = finding.verdict.culprit else { return };
     if finding.verdict.cause == Cause::Compute {
         explain_by_clock(finding, &samples, rank as usize);
     }
     if finding.verdict.cause.is_slow_compute() {
         explain_by_memory(finding, &samples, rank as usize);
     }
+}
+
+/// Clocks that are lowered on all ranks.
+#[derive(Clone, Debug)]
+pub(crate) struct LoweredClocks {
+    /// The reasons, as bits of [`wire::device::throttle`].
+    pub(crate) reasons: u64,
+    /// The share by which the clock is below the highest one: the median over ranks.
+    pub(crate) below: f64,
+    /// What the samples show.
+    pub(crate) evidence: Evidence,
+}
+
+/// Changes the cause of compute that became longer on all ranks to lowered clocks, if most devices report them and the clocks are
+/// lower than before.
+fn explain_all(finding: &mut Finding, samples: &Samples<'_>) {
+    let is_slower = matches!(finding.statement, Statement::Slower { .. } | Statement::Grows { .. });
+    if !is_slower || finding.verdict.cause != Cause::Compute {
+        return;
+    }
+    let ranks = samples.of_ranks.len();
+    if let Some(lowered) = lowered(samples, ranks, |rank| samples.before(rank), UsualClock::Before) {
+        finding.verdict.cause = Cause::ClockThrottle;
+        finding.reason = Some(Reason::LoweredClock(lowered.reasons));
+        finding.evidence.push(lowered.evidence);
+        finding.counter_evidence.retain(|doubt| *doubt != Doubt::JobMayHaveChanged);
+    }
+}
+
+/// Returns the lowered clocks of the devices of most of the ranks. A power cap is none: large matrix multiplications reach it on a
+/// device that works as it should.
+pub(crate) fn lowered_on_all(
+    of_ranks: &[Vec<DeviceState>],
+    ranks: usize,
+    window: (ServerNanos, ServerNanos),
+) -> Option<LoweredClocks> {
+    let samples = Samples { of_ranks, window };
+    let most =
+        |rank| samples.of(rank).map(|sample| sample.most as f64).reduce(f64::max).filter(|most| *most > 0.0);
+    let lowered = lowered(&samples, ranks, most, UsualClock::Full)?;
+    (lowered.reasons & !throttle::POWER_CAP != 0).then_some(lowered)
+}
+
+/// Returns the lowered clocks of most of the ranks' devices, compared with what `usual` returns of a rank.
+fn lowered(
+    samples: &Samples<'_>,
+    ranks: usize,
+    usual: impl Fn(usize) -> Option<f64>,
+    of: UsualClock,
+) -> Option<LoweredClocks> {
+    let of_rank = |rank: usize| {
+        let clocks: Vec<f64> = samples.of(rank).filter_map(|sample| Some(sample.clock? as f64)).collect();
+        let slowed = samples.of(rank).filter(|sample| sample.clock.is_some() && sample.is_slowed()).count();
+        let (share, usual) = (slowed as f64 / clocks.len().max(1) as f64, usual(rank)?);
+        let clock = stats::median(clocks)?;
+        (share >= MIN_LOWERED_SHARE && clock <= usual * (1.0 - LOWER)).then_some((share, clock, usual))
+    };
+    let found: Vec<(f64, f64, f64)> = (0..ranks).filter_map(of_rank).collect();
+    if found.is_empty() || (found.len() as f64) < MOST_RANKS * ranks as f64 {
+        return None;
+    }
+    let median = |value: fn(&(f64, f64, f64)) -> f64| stats::median(found.iter().map(value));
+    let (share, clock, usual) = (median(|one| one.0)?, median(|one| one.1)?, median(|one| one.2)?);
+    let own = (0..ranks).flat_map(|rank| samples.of(rank)).filter(|sample| sample.is_slowed());
+    let evidence = Evidence::LoweredClocks { devices: found.len(), ranks, share, clock, usual, of };
+    Some(LoweredClocks {
+        reasons: own.fold(0, |all, sample| all | sample.reasons),
+        below: 1.0 - clock / usual,
+        evidence,
+    })
 }
 
 /// The samples of all ranks, of which those in a window count.
@@ -72,6 +148,12 @@ impl Samples<'_> {
     fn of(&self, rank: usize) -> impl Iterator<Item = &DeviceState> {
         let samples = self.of_ranks.get(rank).map_or(&[][..], Vec::as_slice);
         samples.iter().filter(|sample| (self.window.0..=self.window.1).contains(&sample.at))
+    }
+
+    /// Returns the median clock of a rank before the window.
+    fn before(&self, rank: usize) -> Option<f64> {
+        let samples = self.of_ranks.get(rank)?.iter().filter(|sample| sample.at < self.window.0);
+        stats::median(samples.filter_map(|sample| Some(sample.clock? as f64)))
     }
 
     fn ranks_but(&self, own: usize) -> impl Iterator<Item = usize> {

@@ -94,6 +94,12 @@ pub(crate) enum Statement {
     Always { ranks: usize },
     /// All ranks lose time alike, all the time.
     AllAlike,
+    /// The named ranks, or all, take longer and longer in a part of the step; in all of it if no part alone holds the growth.
+    Grows { segment: Option<Segment> },
+    /// The job was restarted. Each time, this passed until the first step and in steps that had been done, in nanoseconds.
+    Restarted { recovery_nanos: f64, repeated_nanos: f64 },
+    /// The job took long to its first step.
+    StartedLate,
     /// The named rank is late in a recording of this number of steps.
     InRecordedSteps { steps: usize },
     /// The named rank computes by this much longer per step than the next one of its group, in nanoseconds.
@@ -113,12 +119,44 @@ pub(crate) enum Reason {
     Steal,
     /// Something else uses the ranks' cores.
     CoresTaken(Taker),
+    /// Something takes time from all ranks, whatever they do.
+    SlowsAll(Taker),
     /// Only collectives are recorded: what comes before them may be compute or its host.
     OnlyCollectives,
     /// The ranks spend the time in a line of the job's own code, as their stacks show.
     OwnCode,
+    /// The devices have nothing to do, for what their hosts do; `None` if the records do not show it.
+    DevicesWait(Option<HostWork>),
     /// The ranks spend the time outside of every phase. What uses their cores would lengthen the phases too.
     OutsidePhases,
+}
+
+/// What the hosts of the ranks do while their devices wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HostWork {
+    /// They wait for the device first, so that it has no more work when they go on.
+    Synchronises,
+    /// They launch work more slowly than the device does it.
+    Launches,
+    /// They run Python or other code outside of operators.
+    Code,
+}
+
+/// What the host and the device of a rank do in a step, as traces show: means over ranks and steps, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct HostBound {
+    /// The time in which the host waits for the device in calls of its runtime.
+    pub(crate) synchronising: f64,
+    /// The number of these calls.
+    pub(crate) synchronisations: f64,
+    /// The self time of operators and of the other calls of the runtime.
+    pub(crate) operators: f64,
+    /// The time outside of operators, at most that in which no thread runs one.
+    pub(crate) outside: f64,
+    /// The number of kernels.
+    pub(crate) kernels: f64,
+    /// The mean duration of a kernel.
+    pub(crate) kernel: f64,
 }
 
 /// What keeps ranks off their processors.
@@ -147,6 +185,10 @@ pub(crate) enum Segment {
     H2d,
     /// Forward, backward and optimizer.
     Compute,
+    /// The forward pass.
+    Forward,
+    /// The backward pass.
+    Backward,
     /// The parameter update alone.
     Optimizer,
     /// Exposed transfers.
@@ -186,6 +228,8 @@ pub(crate) enum UsualClock {
     OfOtherRanks,
     /// The highest clock of the device itself.
     Full,
+    /// The clock before the steps in question.
+    Before,
 }
 
 /// The users of some ranks' cores, as shares of the time.
@@ -218,6 +262,16 @@ pub(crate) enum Evidence {
     Longer { segment: Segment, nanos: f64, usual: f64 },
     /// A part of the step takes the usual rank this long.
     OnUsualRank { segment: Segment, nanos: f64 },
+    /// The number of attempts at the job, and of the steps that more than one did.
+    Attempts { attempts: u64, repeated_steps: u64 },
+    /// With a restart every `between` seconds and checkpoints of `checkpoint` seconds, one every `seconds` loses the least.
+    BestInterval { between: f64, checkpoint: f64, seconds: f64 },
+    /// What a start consists of, in nanoseconds of wall time.
+    Start { launch: f64, setup: f64, warm_up: f64 },
+    /// A part of the step grew from the first steps to the last ones.
+    Grew { segment: Segment, from: f64, to: f64 },
+    /// The growth over 1,000 steps, with its 95 % interval.
+    GrowthRate { per_thousand: f64, range: (f64, f64) },
     /// It happened this often, and took this long in all. `first` lists the earliest steps.
     Happened { segment: Segment, times: usize, first: Vec<u64>, total_nanos: f64 },
     /// Only this part of additional compute time is processor time.
@@ -254,6 +308,10 @@ pub(crate) enum Evidence {
     ProcessorTimeOfAll { nanos: f64 },
     /// The device reports a lowered clock; clocks in megahertz.
     LoweredClock { lowered: usize, samples: usize, clock: f64, usual: f64, of: UsualClock },
+    /// This many of the ranks' devices report lowered clocks, in this share of the samples; the median clock in megahertz.
+    LoweredClocks { devices: usize, ranks: usize, share: f64, clock: f64, usual: f64, of: UsualClock },
+    /// What the hosts and the devices do per step of a rank, as traces show.
+    HostBound(HostBound),
     /// How often PyTorch's allocator ran out of memory, and the largest such number of other ranks; `None` if no other
     /// rank reports one.
     OutOfMemory { retries: u64, others: Option<u64> },
@@ -310,6 +368,10 @@ pub(crate) enum Doubt {
     ProcessorsVary,
     /// The job may have changed what it computes.
     JobMayHaveChanged,
+    /// What is lost is in all parts of the step, so that other findings hold some of it too.
+    InAllParts,
+    /// The cost assumes that compute takes as much longer as the clock is lower.
+    AssumesClockBound,
     /// The device did nothing, and the recording does not say why.
     IdleForUnknownReason,
 }

@@ -7,6 +7,7 @@ use wire::host::{HostFigure, HostSample};
 use wire::views::{Cause, Culprit, Persistence, Verdict};
 
 use crate::finding::{CoreUse, Evidence, Finding, Reason, Statement, Taker};
+use crate::memory::Levels;
 use crate::stats;
 use timing::clocks::ClockFit;
 
@@ -85,11 +86,14 @@ impl Span {
 pub struct HostHistory {
     cores: String,
     spans: Vec<Span>,
+    /// The memory of the process.
+    pub(crate) memory: Levels,
 }
 
 impl HostHistory {
     /// Adds a sample, which must be newer than all earlier ones.
     pub fn add(&mut self, sample: &HostSample) {
+        self.memory.add_host(sample);
         let Some(span) = Span::new(sample) else { return };
         self.cores.clone_from(&sample.cores);
         self.spans.push(span);
@@ -111,7 +115,7 @@ impl HostHistory {
     /// Returns the approximate memory use of the history, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.cores.len() + self.spans.capacity() * size_of::<Span>()
+        self.cores.len() + self.spans.capacity() * size_of::<Span>() + self.memory.bytes()
     }
 
     /// Sums the figures over a window on the rank's clock.
@@ -169,9 +173,42 @@ impl<'a> Hosts<'a> {
         first.is_some() && (1..self.ranks.len()).all(|rank| of_rank(rank) == first)
     }
 
+    /// Returns what slows all ranks for all of a window, if something does: each of them loses time to it.
+    pub(crate) fn slow_all(&self, ranks: usize, window: (ServerNanos, ServerNanos)) -> Option<SlowHosts> {
+        let of_rank = |rank| Shares::of_rank(self, rank, window);
+        let all: Vec<Shares> = (0..ranks).map(of_rank).collect::<Option<_>>()?;
+        let taken = |(taker, of): (Taker, ShareOf)| {
+            let least = all.iter().map(of).fold(f64::INFINITY, f64::min);
+            let share = stats::median(all.iter().map(of))?;
+            (least >= MIN_SHARE).then_some((taker, share))
+        };
+        let takers: [(Taker, ShareOf); 3] = [
+            (Taker::Limit, |rank| rank.throttled),
+            (Taker::Memory, |rank| rank.short_of_memory),
+            (Taker::Paging, Shares::paging),
+        ];
+        let (taker, share) = takers.into_iter().filter_map(taken).max_by(|a, b| a.1.total_cmp(&b.1))?;
+        let everyone: Vec<usize> = (0..ranks).collect();
+        Some(SlowHosts { taker, share, evidence: Shares::new(self, &everyone, window)?.evidence(None) })
+    }
+
     fn get(&self, rank: usize) -> Option<(&'a RankHost, &'a ClockFit)> {
         Some((self.ranks.get(rank)?.as_ref()?, self.fits.get(rank)?.as_ref()?))
     }
+}
+
+/// Returns one of the shares.
+type ShareOf = fn(&Shares) -> f64;
+
+/// What takes time from the hosts of all ranks.
+#[derive(Clone, Debug)]
+pub(crate) struct SlowHosts {
+    /// What it is.
+    pub(crate) taker: Taker,
+    /// The time that it takes from a rank, as a share of the time: the median over ranks.
+    pub(crate) share: f64,
+    /// What the samples show.
+    pub(crate) evidence: Vec<Evidence>,
 }
 
 /// How the cores of some ranks were used in a window: shares of the time, averaged over these ranks.
@@ -273,15 +310,34 @@ impl Shares {
 
     /// Returns evidence of who used the cores, which are named if they are those of one rank.
     fn evidence(&self, cores: Option<String>) -> Vec<Evidence> {
-        let Self { own, peers, others, stolen, waited, throttled, short_of_memory, .. } = *self;
+        let Self { own, peers, others, stolen, waited, .. } = *self;
         let used = Evidence::CoreUse(CoreUse { cores, own, peers, others, stolen });
         let waited = (waited >= MIN_SHARE).then_some(Evidence::WaitedForCore { seconds: waited });
+        [Some(used), waited].into_iter().flatten().chain(self.of_limits()).collect()
+    }
+
+    /// Returns what explains a loss of `lost_share` of the time of all ranks: a CPU limit, or a lack of memory. The kernel reclaims
+    /// memory in the threads that ask for it, and counts that as their processor time.
+    fn slows(&self, lost_share: f64) -> Option<Taker> {
+        let of_memory = MIN_SHARE.max(MEMORY_EXPLAINS * lost_share);
+        let takers = [
+            (at_least(self.throttled, MIN_SHARE.max(EXPLAINS * lost_share)), Taker::Limit),
+            (at_least(self.short_of_memory, of_memory), Taker::Memory),
+            (at_least(self.paging(), of_memory), Taker::Paging),
+        ];
+        let (most, taker) = takers.into_iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
+        (most > 0.0).then_some(taker)
+    }
+
+    /// Returns evidence of a CPU limit and of a lack of memory.
+    fn of_limits(&self) -> Vec<Evidence> {
+        let Self { throttled, short_of_memory, .. } = *self;
         let throttled = (throttled >= MIN_SHARE).then_some(Evidence::Throttled { seconds: throttled });
         let memory =
             (short_of_memory >= MIN_SHARE).then_some(Evidence::ShortOfMemory { seconds: short_of_memory });
         let paged = (self.paging() >= MIN_SHARE)
             .then_some(Evidence::Paged { faults: self.major_faults, seconds: self.waited_for_disk });
-        [Some(used), waited, throttled, memory, paged].into_iter().flatten().collect()
+        [throttled, memory, paged].into_iter().flatten().collect()
     }
 }
 
@@ -308,6 +364,21 @@ pub(crate) fn explain(finding: &mut Finding, hosts: &Hosts<'_>, window: (ServerN
     {
         finding.verdict.cause = Cause::Host;
         finding.reason = Some(Reason::Steal);
+    }
+    let is_of_all = finding.verdict.culprit == Some(Culprit::All);
+    if is_of_all
+        && matches!(finding.verdict.cause, Cause::Processor | Cause::Compute)
+        && matches!(finding.statement, Statement::Slower { .. })
+        && let Some(taker) = shares.slows(lost_share)
+    {
+        (finding.verdict.cause, finding.reason) = (Cause::Host, Some(Reason::CoresTaken(taker)));
+    }
+    if is_of_all && !matches!(finding.verdict.cause, Cause::Host | Cause::Processor) {
+        finding.evidence.extend(shares.of_limits());
+    }
+    if finding.evidence.iter().any(|one| matches!(one, Evidence::CoreUse(_))) {
+        // The finding was made from the same samples.
+        return;
     }
     let is_unexplained = |finding: &Finding| finding.verdict.cause == Cause::Host && finding.reason.is_none();
     if is_unexplained(finding) && finding.is_outside_phases() {

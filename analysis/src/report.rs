@@ -17,8 +17,8 @@ use wire::views::captures::TraceComparison;
 use wire::views::goodput::Goodput;
 use wire::views::{
     Account, AttributeRanks, BucketStats, ComputedOn, Failure, Figure, FlopsUtilization, Gap, GapKind, Group,
-    Hang, HostRanks, Missing, OwnOverhead, RankClock, RankDrops, RankEvent, RankLedger, Report, RunState,
-    ScalingEfficiency, Verdict,
+    Hang, HostRanks, MemoryGrowth, Missing, OwnOverhead, RankClock, RankDrops, RankEvent, RankLedger, Report,
+    RunState, ScalingEfficiency, Verdict,
 };
 
 use crate::account::StepAccount;
@@ -27,14 +27,15 @@ use crate::finding::Finding;
 use crate::hosts::{self, Hosts, RankHost};
 use crate::in_code::{self, Code};
 use crate::loss::StepCosts;
+use crate::memory::{self, Levels, Memory};
 use crate::mfu::{self, RankWork};
 use crate::overlap::Overlap;
 use crate::rate::throughput;
 use crate::step::{CollectiveAnalysis, RankAnalysis, StepAnalysis};
 use crate::verdict::{Findings, Setting};
 use crate::{
-    bursts, comm_model, groups, in_trace, inferred, latency, layouts, loss, overhead, overlap, stats, traces,
-    verdict, what_if, wording,
+    bursts, comm_model, groups, in_trace, inferred, latency, layouts, loss, outside, overhead, overlap,
+    slowed, stats, traces, verdict, what_if, wording,
 };
 use timing::clocks::ClockFit;
 
@@ -75,6 +76,8 @@ pub struct RunFacts {
     pub device_states: Vec<Vec<DeviceState>>,
     /// The host data of each rank.
     pub hosts: Vec<Option<RankHost>>,
+    /// The memory of each rank's device over time.
+    pub device_memory: Vec<Option<Arc<Levels>>>,
     /// The newest burst of each rank's devices.
     pub bursts: Vec<Option<Activity>>,
     /// The newest stacks of each rank's threads.
@@ -99,6 +102,8 @@ pub struct RunFacts {
     pub hidden_steps: Vec<u64>,
     /// What the run used its wall time for.
     pub goodput: Result<Goodput, Missing>,
+    /// Steps spread evenly over the whole run, if the report is made over its newest steps; else empty.
+    pub course: Vec<Arc<StepAnalysis>>,
     /// Whether the report is made over all steps of the run.
     pub has_all_steps: bool,
 }
@@ -239,7 +244,8 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         true => Account::default(),
         false => account(facts, &observed),
     };
-    let spent = wording::account::spent(&account, &verdicts);
+    let flops_utilization = flops_utilization(facts, &observed);
+    let spent = wording::account::spent(&account, &verdicts, Some(&flops_utilization));
     Report {
         run: facts.run.clone(),
         name: facts.name.clone(),
@@ -255,7 +261,7 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
             batch(&observed).ok_or(if is_imported { Missing::NotInFiles } else { Missing::NoSamples })
         }),
         sample_unit: facts.sample_unit.clone(),
-        flops_utilization: flops_utilization(facts, &observed),
+        flops_utilization,
         goodput: facts.goodput.clone().into(),
         overlap_ratio: of_overlap(overlap_ratio),
         communication_fraction: of_overlap(communication_fraction),
@@ -283,6 +289,7 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         spent,
         verdicts,
         past_faults: Vec::new(),
+        memory: memory(facts),
         notes: written(notes),
         verdicts_missing,
         traced: traces::merged(facts.summaries.iter().flatten().map(|summary| &**summary)),
@@ -304,6 +311,18 @@ fn account(facts: &RunFacts, observed: &[&StepAnalysis]) -> Account {
     let steps: Vec<StepAccount> = observed.iter().filter_map(|step| StepAccount::new(step)).collect();
     let goodput = facts.goodput.as_ref().ok().filter(|_| facts.has_all_steps);
     crate::account::account(&steps, goodput)
+}
+
+/// Returns the memory that grows.
+fn memory(facts: &RunFacts) -> Vec<MemoryGrowth> {
+    let of_hosts: Vec<Option<&Levels>> =
+        facts.hosts.iter().map(|host| host.as_ref().map(|host| &host.history.memory)).collect();
+    memory::growth(&Memory {
+        ranks: facts.ranks,
+        of_hosts: &of_hosts,
+        of_devices: &facts.device_memory,
+        placement: &facts.placement,
+    })
 }
 
 /// Returns why compute is not split into phases, if it is not.
@@ -543,15 +562,18 @@ fn findings(
     buckets: &[BucketStats],
     ledger: &[RankLedger],
 ) -> (Findings, Option<Missing>) {
+    let course = self::observed(&facts.course);
     let setting = Setting {
         computed_on: computed_on(facts),
         notable_share: facts.notable_share,
         hidden_steps: &facts.hidden_steps,
+        course: &course,
         is_recorded: facts.instrumentation == Instrumentation::Trace,
         has_only_collectives: has_only_collectives(facts, ledger),
     };
     let (mut found, missing) = verdict::judge(observed, facts.ranks as usize, &setting);
     let hosts = Hosts { ranks: &facts.hosts, fits: &facts.fits };
+    slowed::add(&mut found, observed, &hosts, &facts.device_states, facts.notable_share);
     let is_one_host = is_one_host(&facts.placement);
     let code = Code {
         stacks: &facts.stacks,
@@ -570,6 +592,7 @@ fn findings(
         bursts::explain(finding, &facts.bursts);
         in_trace::explain(finding, facts.traced.as_deref());
         in_trace::explain_imported(finding, &facts.summaries);
+        in_trace::explain_idle(finding, &facts.summaries);
         layouts::explain(finding, buckets);
         if infers_compute(facts, ledger) {
             inferred::explain(finding);
@@ -580,6 +603,10 @@ fn findings(
     }
     in_code::settle_loaders(&mut found, &code);
     found.settle();
+    if let Ok(goodput) = &facts.goodput {
+        let accounts: Vec<StepAccount> = observed.iter().filter_map(|step| StepAccount::new(step)).collect();
+        outside::add(&mut found, goodput, &accounts, facts.notable_share);
+    }
     (found, missing)
 }
 

@@ -26,6 +26,7 @@ mod excess;
 mod few;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod grows;
 mod longest;
 mod now_and_then;
 mod processor;
@@ -39,16 +40,19 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use wire::event::Function;
+use wire::views::goodput::{Goodput, TimeUse};
 use wire::views::{Cause, ComputedOn, Confidence, Culprit, Missing, Persistence, Verdict, VerdictState};
 
 use crate::account::StepAccount;
 use crate::cost::Cost;
 use crate::finding::{Finding, Statement};
 use crate::step::StepAnalysis;
-use crate::{hang, stats};
+use crate::{hang, stats, trend};
 use claim::Claim;
+pub(crate) use everyone::against_all;
 use evidence::Case;
 use excess::Excess;
+use grows::Grows;
 use now_and_then::Window;
 use recurrence::Times;
 use stalls::Watched;
@@ -88,6 +92,8 @@ pub struct Setting<'a> {
     pub notable_share: f64,
     /// The steps that cannot be shown, in ascending order. None of them becomes an example step.
     pub hidden_steps: &'a [u64],
+    /// Observed steps spread over the whole run, if the steps that are judged are the newest of more; else empty.
+    pub course: &'a [&'a StepAnalysis],
     /// Whether the run is imported from files, so that no more steps will come.
     pub is_recorded: bool,
     /// Whether only collectives are recorded, so that what ranks do between them is not known.
@@ -120,6 +126,16 @@ pub(crate) fn judge(
     ranks: usize,
     setting: &Setting<'_>,
 ) -> (Findings, Option<Missing>) {
+    let (mut found, missing) = judge_ranks(steps, ranks, setting);
+    if setting.is_recorded && missing.is_some() {
+        found.verdicts.extend(everyone::idle(steps).filter(|idle| is_notable(idle, steps, setting)));
+        found.sort();
+    }
+    (found, missing)
+}
+
+/// Finds the verdicts that compare ranks or steps.
+fn judge_ranks(steps: &[&StepAnalysis], ranks: usize, setting: &Setting<'_>) -> (Findings, Option<Missing>) {
     if few::applies(steps.len(), ranks, setting) {
         return match few::judge(steps, setting) {
             Ok(findings) => (findings, None),
@@ -159,11 +175,22 @@ fn verdicts(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Findings {
         true => Vec::new(),
         false => window.findings(is_explained, setting),
     };
-    let late: Vec<Finding> =
+    let mut late: Vec<Finding> =
         late.into_iter().filter(|late| !late.is_part_of(&all)).map(|late| late.finding).collect();
+    // What grows does so over hours, and the newest steps are minutes.
+    let course = if setting.course.len() >= trend::MIN_POINTS { setting.course } else { steps };
+    let grows = Grows::new(course);
+    if let Some(grows) = &grows {
+        late.iter_mut().for_each(|finding| grows.tell(finding, steps, course));
+    }
     let lost: u64 = late.iter().map(|late| late.verdict.lost_nanos()).sum();
     all.extend(late);
-    all.extend(everyone::verdicts(&window, lost / steps.len() as u64, setting));
+    let mut of_all = everyone::verdicts(&window, lost / steps.len() as u64, setting);
+    if let Some(growth) = grows.and_then(|grows| grows.of_all(&window, course, setting)) {
+        of_all.retain(|other| !grows::explains(&growth, other));
+        all.push(growth);
+    }
+    all.extend(of_all);
     let (verdicts, notes) = all.into_iter().partition(|finding| is_notable(finding, steps, setting));
     let mut findings = Findings { verdicts, notes };
     findings.sort();
@@ -180,6 +207,21 @@ impl Findings {
     pub(crate) fn sort(&mut self) {
         for list in [&mut self.verdicts, &mut self.notes] {
             list.sort_by_key(|finding| std::cmp::Reverse(finding.verdict.lost_nanos()));
+        }
+    }
+
+    /// Puts what cost the largest share of the wall time first. Findings on steps cost their share of `observed` nanoseconds, and
+    /// these stand for all steps of the run.
+    pub(crate) fn sort_by_share(&mut self, goodput: &Goodput, observed: f64) {
+        let outside =
+            [TimeUse::Launch, TimeUse::Setup, TimeUse::Recovery, TimeUse::Repeated, TimeUse::Ending];
+        let in_steps = 1.0 - outside.into_iter().map(|of| goodput.share(of)).sum::<f64>();
+        let share = |finding: &Finding| match finding.verdict.cause.is_outside_steps() {
+            true => finding.verdict.cost_share,
+            false => finding.verdict.lost_nanos() as f64 / observed.max(1.0) * in_steps,
+        };
+        for list in [&mut self.verdicts, &mut self.notes] {
+            list.sort_by(|a, b| share(b).total_cmp(&share(a)));
         }
     }
 
@@ -491,4 +533,4 @@ fn example_step(
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

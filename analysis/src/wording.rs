@@ -17,6 +17,7 @@ pub mod groups;
 mod hang;
 pub mod layouts;
 mod listed;
+pub(crate) mod memory;
 pub(crate) mod mfu;
 mod scaling;
 pub(crate) mod scenario;

@@ -30,6 +30,7 @@ pub fn empty_report() -> Report {
         hosts: Vec::new(),
         summaries: Vec::new(),
         attributes: Vec::new(),
+        device_memory: Vec::new(),
         bursts: Vec::new(),
         stacks: Vec::new(),
         long_steps: Vec::new(),
@@ -40,6 +41,7 @@ pub fn empty_report() -> Report {
         traced: None,
         notable_share: 0.05,
         hidden_steps: Vec::new(),
+        course: Vec::new(),
         has_all_steps: true,
         goodput: Err(Missing::NoObservedStep),
     };
@@ -65,6 +67,7 @@ pub fn verdict(state: VerdictState) -> Verdict {
         steps: (40, 139),
         onset: None,
         recurrence: None,
+        growth: None,
         code: None,
         advice: String::new(),
     }

@@ -11,6 +11,7 @@ pub mod comparison;
 mod figure;
 pub mod goodput;
 pub mod imports;
+mod memory;
 mod report;
 mod run;
 pub mod scaling;
@@ -22,6 +23,7 @@ pub use collectives::{
     AlphaBeta, BucketParameters, BucketStats, CollectiveCost, Group, GroupStats, LatencyHistogram, OneGroup,
 };
 pub use figure::{Figure, Gap, GapKind, Missing};
+pub use memory::{MemoryGrowth, MemoryKind, TimeLeft};
 pub use report::{
     BaselineRun, ComputedOn, FlopsUtilization, ModuleLayouts, OwnOverhead, RankBurst, RankClock, RankDevice,
     RankDrops, RankLedger, RankStacks, RecentUsage, Report, ScalingEfficiency, ScalingRule, Spread,
@@ -31,7 +33,7 @@ pub use run::{
     Standing, WorstVerdict,
 };
 pub use verdict::{
-    Cause, ChangePoint, CodeLine, Confidence, Culprit, PastFault, Persistence, Recurrence, Verdict,
+    Cause, ChangePoint, CodeLine, Confidence, Culprit, Growth, PastFault, Persistence, Recurrence, Verdict,
     VerdictState,
 };
 

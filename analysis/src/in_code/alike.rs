@@ -10,9 +10,9 @@ use crate::stacks::{During, busiest};
 /// Finds the line in the stacks of one rank, or else the line in which the job asks for its input.
 pub(super) fn find(finding: &Finding, code: &Code<'_>) -> Option<Evidence> {
     let during = match (finding.statement, finding.verdict.cause) {
-        (Statement::AllAlike, Cause::Input) => During::Input,
-        (Statement::AllAlike, Cause::Optimizer) => During::Optimizer,
-        (Statement::AllAlike, Cause::Host) => During::Outside,
+        (Statement::AllAlike | Statement::Grows { .. }, Cause::Input) => During::Input,
+        (Statement::AllAlike | Statement::Grows { .. }, Cause::Optimizer) => During::Optimizer,
+        (Statement::AllAlike | Statement::Grows { .. }, Cause::Host) => During::Outside,
         _ => return None,
     };
     let of_rank = |rank: u32| Some((rank, busiest(code.profile_of(rank)?, during)?));

@@ -97,7 +97,8 @@ mod tests {
             samples: 100,
             stacks,
         };
-        let outcome = StacksOutcome::Sampled(Profile { frames, threads: vec![workers], ..Profile::default() });
+        let outcome =
+            StacksOutcome::Sampled(Profile { frames, threads: vec![workers], ..Profile::default() });
         Some(Arc::new(Stacks { request: 1, from: MonoNanos(0), until: MonoNanos(1), outcome }))
     }
 

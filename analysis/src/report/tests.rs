@@ -26,6 +26,7 @@ pub(crate) fn facts(run: &str) -> RunFacts {
         attributes: Vec::new(),
         device_states: Vec::new(),
         hosts: Vec::new(),
+        device_memory: Vec::new(),
         bursts: Vec::new(),
         stacks: Vec::new(),
         long_steps: Vec::new(),
@@ -38,6 +39,7 @@ pub(crate) fn facts(run: &str) -> RunFacts {
         notable_share: verdict::NOTABLE_SHARE,
         hidden_steps: Vec::new(),
         goodput: Err(Missing::NoObservedStep),
+        course: Vec::new(),
         has_all_steps: true,
     }
 }

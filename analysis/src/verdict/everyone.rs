@@ -27,6 +27,9 @@ const PHASE_EXPLAINS: f64 = 0.5;
 /// The share of the whole saving that one rank must save for ranks not to take turns.
 const ONE_RANK_EXPLAINS: f64 = 0.75;
 
+/// The least share of the time outside of phases that devices must be idle for it to be theirs.
+const MOSTLY_IDLE: f64 = 0.5;
+
 /// The share of slower compute by which steps must become slower too. Otherwise the additional compute was hidden.
 const RISES_ALONG: f64 = 0.5;
 
@@ -47,7 +50,12 @@ pub(super) fn verdicts(window: &Window<'_>, explained: u64, setting: &Setting<'_
 
 /// Builds a finding on all ranks over `steps`, all of which have the effect. Returns `None` if the effect costs too
 /// little.
-fn against_all(steps: &[&StepAnalysis], cost: f64, cause: Cause, statement: Statement) -> Option<Finding> {
+pub(crate) fn against_all(
+    steps: &[&StepAnalysis],
+    cost: f64,
+    cause: Cause,
+    statement: Statement,
+) -> Option<Finding> {
     let (first, last) = (steps.first()?, steps.last()?);
     let period =
         stats::mean(steps.iter().map(|step| step.period_nanos() as f64)).filter(|&mean| mean > 0.0)?;
@@ -90,10 +98,27 @@ fn shared_part(window: &Window<'_>, parts: &[Part], cause: Cause, segment: Segme
     finding.verdict.confidence =
         if steps >= HIGH_CONFIDENCE_STEPS { Confidence::High } else { Confidence::Medium };
     finding.verdict.onset = rise(window.steps, &series);
-    finding.evidence.push(Evidence::OnUsualRank { segment, nanos: cost });
+    // Only recordings show when devices are idle.
+    let idle = stats::mean(window.accounts.iter().map(|account| account.usual(Part::Idle))).unwrap_or(0.0);
+    let is_idle = segment == Segment::Other && idle >= MOSTLY_IDLE * cost;
+    let segment = if is_idle { Segment::Idle } else { segment };
+    finding
+        .evidence
+        .push(Evidence::OnUsualRank { segment, nanos: if is_idle { idle.min(cost) } else { cost } });
     if let Some(onset) = finding.verdict.onset {
         finding.evidence.push(Evidence::Rose { what: Risen::Part(segment), onset });
     }
+    Some(finding)
+}
+
+/// Finds devices that are idle on all ranks of a recording, however few steps and ranks it has: that they are is recorded, and no
+/// rank is compared with another.
+pub(super) fn idle(steps: &[&StepAnalysis]) -> Option<Finding> {
+    let accounts = steps.iter().filter_map(|step| StepAccount::new(step));
+    let idle = stats::mean(accounts.map(|account| account.usual(Part::Idle)))?;
+    let mut finding = against_all(steps, idle, Cause::Host, Statement::AllAlike)?;
+    finding.verdict.example_step = finding.verdict.steps.1.into();
+    finding.evidence.push(Evidence::OnUsualRank { segment: Segment::Idle, nanos: idle });
     Some(finding)
 }
 

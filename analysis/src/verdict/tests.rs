@@ -10,7 +10,7 @@ use super::*;
 use crate::step::RankAnalysis;
 use crate::wording;
 
-const MS: u64 = 1_000_000;
+pub(crate) const MS: u64 = 1_000_000;
 
 /// A step of four ranks whose local work is 20 ms plus `extra`. Ranks that are early have an exposed wait.
 fn step(number: u64, extra: [(u64, Part); 4]) -> StepAnalysis {
@@ -53,7 +53,7 @@ fn jitter(number: u64, rank: u64) -> u64 {
     (number * 7 + rank * 13 + number * rank * 5) % 11 * MS / 10
 }
 
-fn run(steps: u64, fault: impl Fn(u64, usize) -> Option<(u64, Part)>) -> Vec<StepAnalysis> {
+pub(super) fn run(steps: u64, fault: impl Fn(u64, usize) -> Option<(u64, Part)>) -> Vec<StepAnalysis> {
     let of = |number, rank: usize| {
         let (nanos, part) = fault(number, rank).unwrap_or((0, Part::Forward));
         (jitter(number, rank as u64) + nanos, part)
@@ -66,22 +66,23 @@ pub(crate) fn healthy(steps: u64) -> Vec<StepAnalysis> {
     run(steps, |_, _| None)
 }
 
-const ON_GPUS: Setting<'_> = Setting {
+pub(super) const ON_GPUS: Setting<'_> = Setting {
     computed_on: ComputedOn::Gpu,
     notable_share: NOTABLE_SHARE,
     hidden_steps: &[],
+    course: &[],
     is_recorded: false,
     has_only_collectives: false,
 };
-const ON_CPUS: Setting<'_> = Setting { computed_on: ComputedOn::Cpu, ..ON_GPUS };
+pub(super) const ON_CPUS: Setting<'_> = Setting { computed_on: ComputedOn::Cpu, ..ON_GPUS };
 
 /// Verdicts and notes in words.
-struct Verdicts {
-    verdicts: Vec<Verdict>,
+pub(super) struct Verdicts {
+    pub(super) verdicts: Vec<Verdict>,
     notes: Vec<Verdict>,
 }
 
-fn found(steps: &[StepAnalysis], setting: &Setting<'_>) -> Verdicts {
+pub(super) fn found(steps: &[StepAnalysis], setting: &Setting<'_>) -> Verdicts {
     let Findings { verdicts, notes } = super::verdicts(&steps.iter().collect::<Vec<_>>(), setting);
     let written = |findings: Vec<Finding>| findings.into_iter().map(wording::verdict).collect();
     Verdicts { verdicts: written(verdicts), notes: written(notes) }
@@ -412,4 +413,19 @@ fn one_long_stall_is_named_and_a_recorded_pause_with_its_kind() {
     assert_eq!(paused.cause, Cause::GarbageCollection);
     let short = run(400, |number, of| (number == 300 && of == 2).then_some((300 * MS, Part::Other)));
     assert!(judge(&short).is_empty(), "it costs less than 5 % of the time");
+}
+
+#[test]
+fn devices_that_are_idle_in_a_short_recording_of_any_ranks_are_a_verdict() {
+    let steps = run(3, |_, _| Some((30 * MS, Part::Idle)));
+    let recorded = Setting { is_recorded: true, ..ON_GPUS };
+    let judged = |setting: &Setting<'_>| super::judge(&steps.iter().collect::<Vec<_>>(), 4, setting);
+    let (found, missing) = judged(&recorded);
+    let [idle] = &found.verdicts[..] else { panic!("one verdict: {found:?}") };
+    assert_eq!((idle.verdict.culprit.clone(), idle.verdict.cause), (Some(Culprit::All), Cause::Host));
+    // No collective says that a rank is late.
+    assert!(idle.verdict.cost_share > 0.5 && missing.is_some(), "{idle:?}");
+    assert!(judged(&ON_GPUS).0.verdicts.is_empty(), "a live run will have more steps");
+    let (busy, _) = super::judge(&healthy(3).iter().collect::<Vec<_>>(), 4, &recorded);
+    assert!(busy.verdicts.is_empty(), "{busy:?}");
 }

@@ -1,6 +1,6 @@
 //! What a job spends its time on, in one sentence.
 
-use wire::views::{Account, AccountEntry, Spending, Verdict};
+use wire::views::{Account, AccountEntry, FlopsUtilization, Spending, Verdict};
 
 /// The number of things that are named.
 const MAX_NAMED: usize = 4;
@@ -10,7 +10,14 @@ const MIN_SHARE: f64 = 0.03;
 const BOUND: f64 = 0.6;
 
 /// Returns the sentence, which is about the time in steps. Empty if there is none.
-pub(crate) fn spent(account: &Account, verdicts: &[Verdict]) -> String {
+pub(crate) fn spent(account: &Account, verdicts: &[Verdict], flops: Option<&FlopsUtilization>) -> String {
+    match in_steps(account, verdicts, flops) {
+        none if none.is_empty() => none,
+        said => said + &is_short(account),
+    }
+}
+
+fn in_steps(account: &Account, verdicts: &[Verdict], flops: Option<&FlopsUtilization>) -> String {
     let in_steps: Vec<&AccountEntry> =
         account.entries.iter().filter(|entry| is_in_steps(entry.spending)).collect();
     let total: u64 = in_steps.iter().map(|entry| entry.nanos).sum();
@@ -26,12 +33,37 @@ pub(crate) fn spent(account: &Account, verdicts: &[Verdict]) -> String {
     let list = named.join(", ");
     if verdicts.is_empty() && useful >= BOUND {
         return format!(
-            "Nothing slows the job: {} of the time in steps is compute ({list}). Lower precision, larger batches or faster kernels \
-             would make the job faster.",
-            units::percent(useful)
+            "Nothing slows the job: {} of the time in steps is compute ({list}). {}",
+            units::percent(useful),
+            faster(flops)
         );
     }
     format!("The time in steps goes to: {list}.")
+}
+
+/// Says what would make a job faster that computes all the time.
+fn faster(flops: Option<&FlopsUtilization>) -> String {
+    let ways = "Lower precision, larger batches or faster kernels would make the job faster.";
+    match flops.and_then(|flops| flops.model.value()) {
+        Some(mfu) => format!(
+            "Its model does {} of the operations that the devices could (MFU). {ways}",
+            units::percent(mfu)
+        ),
+        None => ways.to_owned(),
+    }
+}
+
+/// Says that a job is short, if its start takes most of its time: before anything else slows such a job, it is over. Empty otherwise.
+fn is_short(account: &Account) -> String {
+    let start = account.of(Spending::Start);
+    if !account.is_whole_run || 2 * start < account.wall_nanos {
+        return String::new();
+    }
+    format!(
+        " Of {}, the start of the processes took {}: a longer job has that only once.",
+        units::nanos(account.wall_nanos as f64),
+        units::nanos(start as f64)
+    )
 }
 
 fn is_in_steps(spending: Spending) -> bool {
@@ -44,4 +76,43 @@ fn is_in_steps(spending: Spending) -> bool {
             | Spending::Between
             | Spending::Ending
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn account(start: u64, compute: u64) -> Account {
+        let entries = [(Spending::Start, start), (Spending::Compute, compute)];
+        let entries = entries.map(|(spending, nanos)| AccountEntry { spending, nanos }).to_vec();
+        Account { wall_nanos: start + compute, is_whole_run: true, entries }
+    }
+
+    #[test]
+    fn a_short_job_says_how_long_its_start_took() {
+        let said = spent(&account(9_000_000_000, 3_000_000_000), &[], None);
+        assert!(
+            said.ends_with(
+                " Of 12.0 s, the start of the processes took 9.00 s: a longer job has that only once."
+            ),
+            "{said}"
+        );
+        assert!(!spent(&account(9_000_000_000, 30_000_000_000), &[], None).contains("start"));
+    }
+
+    #[test]
+    fn a_job_that_computes_says_how_much_of_its_devices_it_uses() {
+        let missing = || wire::views::Missing::NotInFiles.into();
+        let flops = FlopsUtilization {
+            basis: None,
+            model: wire::views::Figure::Known(0.31),
+            hardware: missing(),
+            model_flops_per_second: missing(),
+        };
+        let said = spent(&account(0, 3_000_000_000), &[], Some(&flops));
+        assert!(
+            said.contains("Its model does 31.0 % of the operations that the devices could (MFU)."),
+            "{said}"
+        );
+    }
 }

@@ -2,7 +2,7 @@
 
 use wire::views::{Cause, Culprit};
 
-use crate::finding::{Finding, Reason};
+use crate::finding::{Finding, HostWork, Reason, Statement, Taker};
 
 /// What to do about a rank that failed.
 pub const AFTER_FAILURE: &str = "Read the log of this rank from its last step on. If it says nothing, the kernel's log (dmesg) says \
@@ -21,6 +21,15 @@ pub(crate) fn advice(finding: &Finding) -> String {
         _ if finding.is_scatter => {
             "Nothing in the job is wrong: give each rank cores of its own, or run fewer other processes beside it."
         }
+        _ if matches!(finding.statement, Statement::Restarted { .. }) => restarts(finding.statement),
+        _ if finding.statement == Statement::StartedLate => {
+            "Compare launch and setup: imports from a shared file system take long (use a local copy or a container image), and so do \
+             data sets that are indexed at each start, checkpoints that one rank reads, and kernels that are compiled again (keep \
+             TORCHINDUCTOR_CACHE_DIR and the caches of Triton)."
+        }
+        _ if verdict.growth.is_some() => growth(verdict.cause),
+        (_, _, Some(Reason::DevicesWait(work))) => idle(work),
+        (_, _, Some(Reason::SlowsAll(taker))) => limited(taker),
         (_, _, Some(Reason::OwnCode)) => {
             "Look at the named line: the rank runs it, or waits in it, longer than the others do."
         }
@@ -52,6 +61,78 @@ fn now_and_then(cause: Cause) -> &'static str {
             "See what differs in these steps: other shapes, a first use of a kernel, or a library that compiles or tunes."
         }
         cause => on_several(cause),
+    }
+}
+
+/// What to do about restarts: less to do again, or a faster start, whichever costs more.
+fn restarts(statement: Statement) -> &'static str {
+    match statement {
+        Statement::Restarted { recovery_nanos, repeated_nanos } if repeated_nanos > recovery_nanos => {
+            "See why the attempts ended, in the log of the rank that failed first. Write checkpoints more often, in the background: \
+             the steps since the last one are done again after each restart. `paceline plan` computes how often."
+        }
+        _ => {
+            "See why the attempts ended, in the log of the rank that failed first. Then make the restart itself faster: imports and \
+             data from local disks, compiled kernels from a cache, a checkpoint that all ranks read in shards, a shorter time-out \
+             of collectives."
+        }
+    }
+}
+
+/// What to do about devices that wait for their hosts.
+fn idle(work: Option<HostWork>) -> &'static str {
+    match work {
+        Some(HostWork::Synchronises) => {
+            "Synchronise less often: .item(), .cpu(), print of a tensor, boolean masks and torch.cuda.synchronize() all wait for the \
+             device. Read losses every some steps, and keep metrics on the device. torch.cuda.set_sync_debug_mode(\"warn\") names the \
+             lines."
+        }
+        Some(HostWork::Code) => {
+            "See what runs between operators: Python in the training loop, logging, metrics, a data loader without workers. \
+             `paceline stacks` shows the lines of a live run."
+        }
+        Some(HostWork::Launches) => {
+            "Launch fewer and larger kernels: torch.compile (mode=\"reduce-overhead\" uses CUDA graphs), CUDA graphs, fused or foreach \
+             optimizers, larger batches."
+        }
+        None => {
+            "Record a trace with operators and runtime calls (`paceline trace`): it shows whether hosts launch slowly or synchronise."
+        }
+    }
+}
+
+/// What to do about what takes time from all ranks.
+fn limited(taker: Taker) -> &'static str {
+    match taker {
+        Taker::Limit => {
+            "Raise the CPU limit (cpu.max, or the CPU limit of the pod), or use fewer threads: OMP_NUM_THREADS, loader workers."
+        }
+        Taker::Memory | Taker::Paging => {
+            "Use less memory or raise its limit: fewer or smaller loader workers and prefetched batches, data that is mapped instead \
+             of copied."
+        }
+        Taker::Hypervisor | Taker::Processes | Taker::Ranks => on_several(Cause::Host),
+    }
+}
+
+/// What to do about what grows.
+fn growth(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Input => {
+            "Find what of the input grows with the number of steps: a list of what was read that is searched or copied each time, a \
+             cache without a limit, files that stay open."
+        }
+        Cause::Compute => {
+            "Find what the passes see more of with each step: a graph that is kept (a loss that is summed without detach() or item(), \
+             retain_graph), hooks that are registered again, a state that grows, memory in ever smaller pieces."
+        }
+        Cause::Optimizer => {
+            "Find what the optimizer has more of with each step: parameters or hooks that are added again, a history of gradients."
+        }
+        _ => {
+            "Find what grows with the number of steps: a list or dictionary that is appended to and searched or summed in every step, \
+             metrics over all steps so far, a cache without a limit."
+        }
     }
 }
 
@@ -131,6 +212,8 @@ fn on_several(cause: Cause) -> &'static str {
         }
         Cause::Hang => "See what the named line waits for, and give it a time limit.",
         Cause::Unknown => "Look at the ranks' own logs around the onset, and record a burst on them.",
+        // These have statements of their own.
+        Cause::Restart | Cause::Start => "See what passes before the first step.",
         Cause::MoreWork => on_one(cause),
         Cause::CollectiveConfiguration => on_one(cause),
     }

@@ -7,7 +7,7 @@ use wire::views::ChangePoint;
 
 use super::Who;
 use super::listed::first_of;
-use crate::finding::{CoreUse, Doubt, Evidence, JointVariation, Risen, Segment, UsualClock};
+use crate::finding::{CoreUse, Doubt, Evidence, HostBound, JointVariation, Risen, Segment, UsualClock};
 use crate::stacks::{Place, location};
 
 impl Who<'_> {
@@ -36,6 +36,35 @@ impl Who<'_> {
             Evidence::OnUsualRank { segment, nanos } => {
                 format!("the {} of the usual rank is {} per step", name(*segment), units::nanos(*nanos))
             }
+            Evidence::Attempts { attempts, repeated_steps } => match repeated_steps {
+                0 => format!("there were {} attempts at the job, and no step is known to be done twice", units::count(*attempts)),
+                steps => format!(
+                    "there were {} attempts at the job, and {} steps were done again",
+                    units::count(*attempts),
+                    units::count(*steps)
+                ),
+            },
+            Evidence::BestInterval { between, checkpoint, seconds } => format!(
+                "with a restart every {} and checkpoints of {}, a checkpoint every {} of training loses the least (Daly 2006)",
+                units::nanos(between * 1e9),
+                units::nanos(checkpoint * 1e9),
+                units::nanos(seconds * 1e9)
+            ),
+            Evidence::Start { launch, setup, warm_up } => format!(
+                "launch and imports took {}, setup {}, and then the first two steps and compilation {}",
+                units::nanos(*launch),
+                units::nanos(*setup),
+                units::nanos(*warm_up)
+            ),
+            Evidence::Grew { segment, from, to } => {
+                format!("the {} went from {} to {}", name(*segment), units::nanos(*from), units::nanos(*to))
+            }
+            Evidence::GrowthRate { per_thousand, range } => format!(
+                "it grows by {} per 1,000 steps (95 % interval {} to {}), in each third of the steps",
+                units::nanos(*per_thousand),
+                units::nanos(range.0),
+                units::nanos(range.1)
+            ),
             Evidence::Happened { segment, times: number, first, total_nanos } => {
                 let steps: Vec<String> = first.iter().map(|step| units::count(*step)).collect();
                 format!(
@@ -106,8 +135,19 @@ impl Who<'_> {
                 match of {
                     UsualClock::OfOtherRanks => "on other ranks",
                     UsualClock::Full => "at full clock",
+                    UsualClock::Before => "before",
                 }
             ),
+            Evidence::LoweredClocks { devices, ranks, share, clock, usual, of } => format!(
+                "the GPUs of {devices} of {ranks} ranks report lowered clocks, in {} of the samples: {clock:.0} MHz, against \
+                 {usual:.0} MHz {}",
+                percent(*share),
+                match of {
+                    UsualClock::Before => "before",
+                    UsualClock::OfOtherRanks | UsualClock::Full => "at full clock",
+                }
+            ),
+            Evidence::HostBound(bound) => host_bound(bound),
             Evidence::OutOfMemory { retries, others } => format!(
                 "PyTorch's allocator ran out of memory on {its} GPU {} and emptied its cache each time, which stops the \
                  GPU{}",
@@ -217,6 +257,12 @@ impl Who<'_> {
             Doubt::ProcessorsVary => {
                 "CPUs vary this much for short periods: clock frequency, neighbors, steal, cache".into()
             }
+            Doubt::InAllParts => {
+                "this lengthens all parts of the step, so that other findings hold some of the same time".into()
+            }
+            Doubt::AssumesClockBound => {
+                "the cost assumes that compute takes as much longer as the clock is lower: what waits for memory does not".into()
+            }
             Doubt::IdleForUnknownReason => format!(
                 "{} device did nothing in that time, and the trace does not say why: the host was late, or waited for \
                  something that is not recorded",
@@ -240,11 +286,26 @@ impl Who<'_> {
     }
 }
 
-fn name(segment: Segment) -> String {
+fn host_bound(bound: &HostBound) -> String {
+    format!(
+        "per step, the host waits for the device {} in {} calls, takes {} for operators and launches and {} outside of them; the \
+         device runs {} kernels of {} each",
+        units::nanos(bound.synchronising),
+        units::significant(bound.synchronisations),
+        units::nanos(bound.operators),
+        units::nanos(bound.outside),
+        units::significant(bound.kernels),
+        units::nanos(bound.kernel)
+    )
+}
+
+pub(super) fn name(segment: Segment) -> String {
     match segment {
         Segment::Input => "input time".into(),
         Segment::H2d => "host-to-device copy time".into(),
         Segment::Compute => "compute time".into(),
+        Segment::Forward => "time in the forward pass".into(),
+        Segment::Backward => "time in the backward pass".into(),
         Segment::Optimizer => "time in the optimizer".into(),
         Segment::Transfer => "exposed transfer time".into(),
         Segment::Pause(kind) => format!("time in {}s", kind.name()),

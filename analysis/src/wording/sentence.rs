@@ -4,7 +4,7 @@ use wire::device::throttle;
 use wire::views::{Cause, Persistence, Verdict, VerdictState};
 
 use super::Who;
-use crate::finding::{Evidence, Finding, Reason, Statement, Taker};
+use crate::finding::{Evidence, Finding, HostWork, Reason, Segment, Statement, Taker};
 use crate::stacks::location;
 
 pub(super) fn sentence(finding: &Finding, who: &Who<'_>) -> String {
@@ -13,6 +13,11 @@ pub(super) fn sentence(finding: &Finding, who: &Who<'_>) -> String {
         Statement::NowAndThen { ranks } => now_and_then(finding, who, ranks),
         Statement::Always { ranks } => always(finding, who, ranks),
         Statement::AllAlike => all_alike(finding),
+        Statement::Grows { segment } => grows(finding, who, segment),
+        Statement::Restarted { recovery_nanos, repeated_nanos } => {
+            restarted(finding, recovery_nanos, repeated_nanos)
+        }
+        Statement::StartedLate => started_late(finding),
         Statement::InRecordedSteps { steps } => in_recorded_steps(finding, who, steps),
         Statement::LongestOfGroup { nanos } => longest_of_group(finding, who, nanos),
         Statement::Turns { kept_off_processors } => turns(finding, who, kept_off_processors),
@@ -121,11 +126,92 @@ fn all_alike(finding: &Finding) -> String {
         Cause::Input => "wait for their input",
         Cause::H2d => "wait for copies of their input to the device",
         Cause::Optimizer => "are in the optimizer",
+        Cause::ClockThrottle => return lowered_clocks(finding),
+        Cause::Host if matches!(finding.reason, Some(Reason::SlowsAll(_) | Reason::DevicesWait(_))) => {
+            return slowed(finding);
+        }
         Cause::Communication => "wait for collectives that the backward pass does not hide",
         Cause::CollectiveConfiguration => "wait for their last buckets, which could start earlier",
         _ => "are outside the passes, the input and the optimizer",
     };
     format!("All ranks {what}, which costs {cost} per step ({share} of step time){}.", place(finding))
+}
+
+/// Says how often the job was restarted, and what each time cost.
+fn restarted(finding: &Finding, recovery: f64, repeated: f64) -> String {
+    let verdict = &finding.verdict;
+    let (each, share) = cost(verdict);
+    let (times, total) = match verdict.affected_steps {
+        1 => ("once".into(), "which cost"),
+        times => (format!("{} times", units::count(times)), "each of which cost"),
+    };
+    let of = match repeated > 0.0 {
+        true => format!(
+            "{} until the first step and {} of steps done again",
+            units::nanos(recovery),
+            units::nanos(repeated)
+        ),
+        false => "until the first step".into(),
+    };
+    format!("The job was restarted {times}, {total} {each} ({of}): {share} of the wall time.")
+}
+
+fn started_late(finding: &Finding) -> String {
+    let (nanos, share) = cost(&finding.verdict);
+    format!("The job took {nanos} to its first step, {share} of the wall time so far.")
+}
+
+/// Says what grows, from when to when, how fast, and what it costs.
+fn grows(finding: &Finding, who: &Who<'_>, segment: Option<Segment>) -> String {
+    let verdict = &finding.verdict;
+    let ((cost, share), (first, last)) = (cost(verdict), verdict.steps);
+    let Some(growth) = verdict.growth else { return late(finding, who, 1) };
+    let part = segment.map_or_else(
+        || format!("{} own work", who.its()),
+        |segment| format!("the {}", super::evidence::name(segment)),
+    );
+    units::capitalized(&format!(
+        "{} {} slower and slower: {part} grew from {} to {} over steps {} to {}, by {} per 1,000 steps, which costs {cost} per step \
+         so far ({share} of step time){}.",
+        who.name(),
+        who.choose("becomes", "become"),
+        units::nanos(growth.from_nanos),
+        units::nanos(growth.to_nanos),
+        units::count(first),
+        units::count(last),
+        units::nanos(growth.nanos_per_thousand_steps),
+        place(finding)
+    ))
+}
+
+fn lowered_clocks(finding: &Finding) -> String {
+    let (cost, share) = cost(&finding.verdict);
+    let why = match finding.reason {
+        Some(Reason::LoweredClock(reasons)) => format!(" ({})", throttle::names(reasons).join(", ")),
+        _ => String::new(),
+    };
+    format!(
+        "All ranks compute more slowly because their GPUs lowered their clocks{why}, which costs up to {cost} per step ({share} of step time)."
+    )
+}
+
+/// Says what takes time from all ranks alike, and why their devices have nothing to do.
+fn slowed(finding: &Finding) -> String {
+    let (cost, share) = cost(&finding.verdict);
+    let what = match finding.reason {
+        Some(Reason::SlowsAll(taker)) => format!("All ranks lose time to {}", name(taker, "their")),
+        Some(Reason::DevicesWait(Some(HostWork::Synchronises))) => {
+            "On all ranks the device waits for the host after the host has waited for the device (synchronisation)".into()
+        }
+        Some(Reason::DevicesWait(Some(HostWork::Launches))) => {
+            "On all ranks the device waits for the host, which launches its kernels more slowly than they run".into()
+        }
+        Some(Reason::DevicesWait(Some(HostWork::Code))) => {
+            "On all ranks the device waits for the host, which runs code outside of operators".into()
+        }
+        _ => "On all ranks the device waits for the host".into(),
+    };
+    format!("{what}, which costs {cost} per step ({share} of step time){}.", place(finding))
 }
 
 /// Returns where in the code the time is spent, if stacks show it.
@@ -210,6 +296,8 @@ fn does(finding: &Finding, who: &Who<'_>) -> String {
         (Cause::GarbageCollection, _) => (["collects", "collect", "collected"], "garbage".into()),
         (Cause::Compilation, _) => (["compiles", "compile", "compiled"], "code".into()),
         (Cause::Hang, _) if who.ranks.is_empty() => (["stops", "stop", "stopped"], String::new()),
+        (Cause::Restart, _) => (["is", "are", who.choose("was", "were")], "restarted".into()),
+        (Cause::Start, _) => (["starts", "start", "started"], "late".into()),
         (Cause::Hang, _) => (["holds", "hold", "held"], "the job up".into()),
         (Cause::CollectiveConfiguration | Cause::Communication | Cause::Unknown, _) => (
             ["is", "are", who.choose("was", "were")],
@@ -256,6 +344,9 @@ fn slower(finding: &Finding, who: &Who<'_>, by: f64) -> String {
         (Cause::Host, Some(Reason::Steal)) => format!(" while {}", stolen(who.its())),
         (Cause::Host, Some(Reason::CoresTaken(taker))) => {
             format!(" because {} {} them off their processors", name(taker, who.its()), keeps(taker))
+        }
+        (Cause::ClockThrottle, Some(Reason::LoweredClock(reasons))) => {
+            format!(" because their GPUs lowered their clocks ({})", throttle::names(reasons).join(", "))
         }
         (Cause::Host, _) => " because they are kept off their processors".into(),
         _ => String::new(),

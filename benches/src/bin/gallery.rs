@@ -35,7 +35,9 @@ fn main() -> anyhow::Result<()> {
         }
     }
     for (kind, is_healthy) in [("planted", false), ("healthy", true)] {
-        let of_kind = || judgements.iter().filter(|judged| judged["truth"]["who"].is_null() == is_healthy);
+        let is_of_kind =
+            |judged: &&Value| judged["job"].as_str().is_some_and(|job| job.contains("healthy")) == is_healthy;
+        let of_kind = || judgements.iter().filter(is_of_kind);
         let right = of_kind().filter(|judged| judged["right"] == true).count();
         let total = json!({ "what": "total", "kind": kind, "right": right, "jobs": of_kind().count() });
         println!("{total}");
@@ -47,5 +49,5 @@ fn main() -> anyhow::Result<()> {
 
 /// Returns the record of a job that did not end or has no report.
 fn failed(script: &Path, error: &anyhow::Error) -> Value {
-    json!({ "what": "job", "job": name_of(script), "right": false, "truth": { "who": "?" }, "error": format!("{error:#}") })
+    json!({ "what": "job", "job": name_of(script), "right": false, "error": format!("{error:#}") })
 }

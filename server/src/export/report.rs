@@ -13,7 +13,7 @@ mod traced;
 
 use analysis::wording;
 use wire::live::Part;
-use wire::views::{Confidence, Missing, Report, Verdict, VerdictState};
+use wire::views::{Confidence, MemoryGrowth, Missing, Report, Verdict, VerdictState};
 
 pub use html::html;
 pub use markdown::markdown;
@@ -127,7 +127,7 @@ pub fn document(report: &Report) -> Document {
         headlines: headlines(report),
         verdicts: of(&report.verdicts),
         past_faults: report.past_faults.iter().map(wording::past_fault).collect(),
-        notes: of(&report.notes),
+        notes: memory_notes(report).chain(report.notes.iter().map(|note| statement(report, note))).collect(),
         sections: [
             account::account(report),
             Some(figures::section(report)),
@@ -159,6 +159,18 @@ impl Section {
     }
 }
 
+/// Returns the memory that grows, with what to do. What is urgent is a headline instead.
+fn memory_notes(report: &Report) -> impl Iterator<Item = Statement> {
+    let is_calm = |growth: &&MemoryGrowth| !growth.is_urgent;
+    report.memory.iter().filter(is_calm).map(|growth| Statement {
+        sentence: growth.sentence.clone(),
+        details: "costs nothing until it is full".into(),
+        evidence: Vec::new(),
+        counter_evidence: Vec::new(),
+        advice: growth.advice.clone(),
+    })
+}
+
 fn headlines(report: &Report) -> Vec<String> {
     let failure = report.failure.iter().map(|failure| failure.sentence.clone());
     let hang = report.hang.iter().map(|hang| hang.sentence.clone());
@@ -168,6 +180,8 @@ fn headlines(report: &Report) -> Vec<String> {
             if report.spent.is_empty() { "No rank, phase or bucket stands out." } else { &report.spent };
         headlines.push(report.verdicts_missing.as_ref().map_or(none.to_owned(), Missing::to_string));
     }
+    let urgent = report.memory.iter().filter(|growth| growth.is_urgent);
+    headlines.extend(urgent.map(|growth| format!("Warning: {} {}", growth.sentence, growth.advice)));
     headlines
 }
 
@@ -180,6 +194,7 @@ fn statement(report: &Report, verdict: &Verdict) -> Statement {
     let mut details = format!("cause {}, {sure}", verdict.cause.name());
     let (first, last) = (units::count(verdict.steps.0), units::count(verdict.steps.1));
     details.push_str(&match verdict.state {
+        _ if verdict.cause.is_outside_steps() => ", outside of steps".into(),
         VerdictState::Active if has_ended => format!(", from step {first} until the run ended"),
         VerdictState::Active => format!(", active since step {first}"),
         VerdictState::Recurring => {

@@ -1,8 +1,10 @@
 //! The devices of a run: samples, taken once per second, and bursts.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use analysis::devices::DeviceState;
+use analysis::memory::Levels;
 use wire::burst::{Activity, Burst, BurstOutcome};
 use wire::clock::ServerNanos;
 use wire::device::{DeviceFigure, DeviceSample};
@@ -84,6 +86,8 @@ pub struct RankDevices {
     newest: Option<DeviceSample>,
     /// The figures of recent samples that verdicts use.
     device_states: VecDeque<DeviceState>,
+    /// The memory over time, shared with reports.
+    memory: Arc<Levels>,
     /// The newest burst, and the time of its arrival.
     burst: Option<(Burst, ServerNanos)>,
     /// The burst that the rank is asked for and has not sent yet.
@@ -98,7 +102,7 @@ impl RankDevices {
             .as_ref()
             .map_or(0, |sample| sample.device.len() + sample.figures.len() * FIGURE_BYTES);
         let burst = self.burst.as_ref().map_or(0, |(burst, _)| burst_bytes(burst));
-        newest + burst + self.device_states.len() * SAMPLE_BYTES
+        newest + burst + self.device_states.len() * SAMPLE_BYTES + self.memory.bytes()
     }
 
     pub(super) fn add_sample(&mut self, sample: DeviceSample, now: ServerNanos) {
@@ -106,6 +110,7 @@ impl RankDevices {
             self.device_states.pop_front();
         }
         self.device_states.push_back(DeviceState::new(&sample, now));
+        Arc::make_mut(&mut self.memory).add_device(&sample);
         self.newest = Some(sample);
     }
 
@@ -128,6 +133,10 @@ impl RankDevices {
     #[must_use]
     pub fn newest(&self) -> Option<&DeviceSample> {
         self.newest.as_ref()
+    }
+
+    pub(super) fn memory(&self) -> Arc<Levels> {
+        self.memory.clone()
     }
 
     pub(super) fn device_states(&self) -> Vec<DeviceState> {

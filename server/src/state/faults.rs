@@ -1,6 +1,6 @@
 //! The faults of a run, remembered for longer than its report covers.
 
-use wire::views::{PastFault, Report, VerdictState};
+use wire::views::{PastFault, Report, Verdict, VerdictState};
 
 use super::budget::RECENT_STEPS;
 
@@ -21,7 +21,9 @@ impl Faults {
         // A fault can cost too little of more steps than that to be found.
         let is_partial = report.steps <= RECENT_STEPS as u64;
         let (mut past, mut shown) = (Vec::new(), Vec::new());
-        for verdict in &mut report.verdicts {
+        let in_steps = |verdict: &&mut Verdict| !verdict.cause.is_outside_steps();
+        // What is lost outside of steps is in every report on the whole run.
+        for verdict in report.verdicts.iter_mut().filter(in_steps) {
             let fault = self.extended(PastFault::from(&*verdict));
             let is_over = verdict.state == VerdictState::Resolved;
             if !is_over {

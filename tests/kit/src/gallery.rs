@@ -52,6 +52,8 @@ fn command(script: &Path, name: &str, data: &Path) -> anyhow::Result<Command> {
     if !name.starts_with("spawn_") {
         let ranks = if name.ends_with("_of_4") { "4" } else { "2" };
         command.args(["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks]);
+        // A job that plants its failure restarts once.
+        command.args(["--max-restarts", if name.starts_with("restart") { "1" } else { "0" }]);
     }
     command.arg(script);
     Ok(command)
@@ -77,6 +79,7 @@ pub fn judge(script: &Path) -> anyhow::Result<Value> {
     } else {
         checks(&truth, first, report["steps"].as_f64().unwrap_or(1.0))
     };
+    checks["memory"] = memory(&truth, &report["memory"]).into();
     checks["nobody_else"] = blames_nobody_else(&truth, &verdicts).into();
     let right = checks.as_object().is_some_and(|checks| checks.values().all(|check| check != false));
     Ok(json!({
@@ -89,6 +92,13 @@ pub fn judge(script: &Path) -> anyhow::Result<Value> {
         "then": verdicts.iter().skip(1).map(|verdict| &verdict["sentence"]).collect::<Vec<_>>(),
         "steps": report["steps"],
     }))
+}
+
+/// Returns whether the report says of all ranks that memory grows, and how fast; `None` where the job states nothing.
+fn memory(truth: &Value, said: &Value) -> Option<bool> {
+    let planted = truth["memory_bytes_per_second"].as_f64()?;
+    let rate = said[0]["bytes_per_second"].as_f64();
+    Some(rate.is_some_and(|rate| (rate - planted).abs() <= COST_WITHIN * planted))
 }
 
 /// Returns whether no verdict names a rank that has no trouble.
@@ -120,6 +130,10 @@ fn checks(truth: &Value, first: &Value, steps: f64) -> Value {
     let planted = truth["mean_s"].as_f64().or(truth["seconds"].as_f64());
     let within =
         cost.zip(planted).map(|(cost, planted)| (cost / 1e9 - planted).abs() <= COST_WITHIN * planted);
+    let grows = truth["grows_s_per_1000"].as_f64().map(|truth| {
+        let said = first["growth"]["nanos_per_thousand_steps"].as_f64();
+        said.is_some_and(|said| (said / 1e9 - truth).abs() <= COST_WITHIN * truth)
+    });
     json!({
         "who": who,
         "cause": cause,
@@ -127,5 +141,6 @@ fn checks(truth: &Value, first: &Value, steps: f64) -> Value {
         "line": names("line"),
         "function": names("function"),
         "cost": within,
+        "grows": grows,
     })
 }

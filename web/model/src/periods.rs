@@ -22,8 +22,9 @@ pub struct Periods {
 /// has ended is complete.
 #[must_use]
 pub fn periods(verdicts: &[Verdict], range: Option<(u64, u64)>, has_ended: bool) -> Periods {
-    let (Some((first, last)), Some(worst)) = (range, verdicts.first()) else { return Periods::default() };
-    let mut faults: Vec<(u64, u64)> = verdicts.iter().map(|verdict| bands::steps(verdict, last)).collect();
+    let in_steps = || verdicts.iter().filter(|verdict| !verdict.cause.is_outside_steps());
+    let (Some((first, last)), Some(worst)) = (range, in_steps().next()) else { return Periods::default() };
+    let mut faults: Vec<(u64, u64)> = in_steps().map(|verdict| bands::steps(verdict, last)).collect();
     faults.sort_unstable();
     let now = match worst.state {
         VerdictState::Active => (bands::steps(worst, last).0.max(first), last),
@@ -85,6 +86,7 @@ pub(crate) mod tests {
             steps,
             onset: None,
             recurrence: None,
+            growth: None,
             code: None,
             advice: String::new(),
         }

@@ -56,6 +56,8 @@ pub fn measure(cause: Cause) -> Measure {
         | Cause::ClockThrottle
         | Cause::Host
         | Cause::Processor
+        | Cause::Restart
+        | Cause::Start
         | Cause::Hang => Measure::LocalWork,
     }
 }

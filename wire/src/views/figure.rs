@@ -102,6 +102,8 @@ pub enum Missing {
     OneRank,
     /// The run has only one rank, which reduces nothing.
     OneRankReducesNothing,
+    /// The records do not say how much memory there is.
+    NoMemoryLimit,
     /// The job does not count its samples.
     NoSamples,
     /// No gradient was reduced in the observed steps.
@@ -230,6 +232,7 @@ impl fmt::Display for Missing {
             Self::OneRankReducesNothing => {
                 "a run of one rank reduces nothing: a prediction needs two or more ranks"
             }
+            Self::NoMemoryLimit => "the records do not say how much memory there is",
             Self::NoSamples => "the job does not count its samples",
             Self::NothingReduced => "nothing was reduced",
             Self::RanksWithoutFile => {

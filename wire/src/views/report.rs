@@ -6,6 +6,7 @@ use super::account::Account;
 use super::collectives::{AlphaBeta, BucketParameters, BucketStats, GroupStats};
 use super::figure::{Figure, Gap, Missing};
 use super::goodput::Goodput;
+use super::memory::MemoryGrowth;
 use super::run::{AttributeRanks, Failure, Hang, HostRanks, RankEvent, RunState};
 use super::verdict::{PastFault, Verdict};
 use super::what_if::{LossLedger, WhatIf};
@@ -378,6 +379,9 @@ pub struct Report {
     /// at all: the newest 64, oldest first. Reports over a part of a run, as of a selected range, have none.
     #[serde(default)]
     pub past_faults: Vec<PastFault>,
+    /// The memory that grows all along, of which the one that is full first comes first.
+    #[serde(default)]
+    pub memory: Vec<MemoryGrowth>,
     /// Effects that cost too little for a verdict. No alert or check acts on them.
     pub notes: Vec<Verdict>,
     /// What ran on all ranks together, by name, if the run is imported from traces; each step counts once for each rank.

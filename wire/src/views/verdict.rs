@@ -69,6 +69,10 @@ pub enum Cause {
     Compilation,
     /// No step ended for so long that it counted as a hang, and then the job went on.
     Hang,
+    /// The job was restarted, and did steps again.
+    Restart,
+    /// The job took long to its first step.
+    Start,
 }
 
 impl Cause {
@@ -82,6 +86,12 @@ impl Cause {
     #[must_use]
     pub fn is_pause(self) -> bool {
         matches!(self, Self::Checkpoint | Self::Evaluation | Self::GarbageCollection | Self::Compilation)
+    }
+
+    /// Returns whether the loss is outside of steps: in the wall time between them, before them, or in steps that were done before.
+    #[must_use]
+    pub fn is_outside_steps(self) -> bool {
+        matches!(self, Self::Restart | Self::Start)
     }
 
     /// Returns the name used in reports and in Prometheus.
@@ -105,6 +115,8 @@ impl Cause {
             Self::GarbageCollection => "garbage_collection",
             Self::Compilation => "compilation",
             Self::Hang => "hang",
+            Self::Restart => "restart",
+            Self::Start => "start",
         }
     }
 
@@ -186,11 +198,12 @@ pub struct Verdict {
     /// The state of the fault after the newest observed step.
     pub state: VerdictState,
     /// The saving from fixing the culprit in a step that has the fault, in nanoseconds: the mean without the lowest and
-    /// the highest tenth.
+    /// the highest tenth. Of restarts: the wall time of each. Of a start: its wall time.
     pub cost_nanos_per_step: u64,
-    /// The saving as a share of the period of such a step ([`super::Report::period_nanos`] over these steps), 0 to 1.
+    /// The saving as a share of the period of such a step ([`super::Report::period_nanos`] over these steps), 0 to 1. Of
+    /// restarts and of a start: their share of the wall time.
     pub cost_share: f64,
-    /// The number of observed steps that have the fault.
+    /// The number of observed steps that have the fault. Of restarts: their number. Of a start: 1.
     pub affected_steps: u64,
     /// The cost of one day with the fault, in hours of [`super::Report::computed_on`]: `cost_share` x ranks x
     /// 24. Of stalls, which most steps do not have: their share of all observed time x ranks x 24. Null once the fault is resolved.
@@ -214,6 +227,9 @@ pub struct Verdict {
     /// How often it happens, of what happens now and then; null for what lasts.
     #[serde(default)]
     pub recurrence: Option<Recurrence>,
+    /// How fast the time grows, of what takes longer and longer; null for what does not.
+    #[serde(default)]
+    pub growth: Option<Growth>,
     /// The line of code in which the culprit spends more of its time than another rank, or in which ranks stand while they lose
     /// the time, if it stands out in their stacks.
     #[serde(default)]
@@ -242,6 +258,20 @@ pub struct Recurrence {
 impl Recurrence {
     /// The largest number of steps that are listed.
     pub const MAX_STEPS: usize = 64;
+}
+
+/// A part of the step that takes longer and longer.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Growth {
+    /// How long it takes in the first of the steps, in nanoseconds: the median of the first 24th of them.
+    pub from_nanos: f64,
+    /// How long it takes in the last of the steps, in nanoseconds: the median of the last 24th of them.
+    pub to_nanos: f64,
+    /// The growth over 1,000 steps, in nanoseconds: the median slope.
+    pub nanos_per_thousand_steps: f64,
+    /// The 95 % interval of the growth over 1,000 steps, in nanoseconds.
+    pub range_per_thousand_steps: (f64, f64),
 }
 
 /// A line of code in which ranks spend the time that they lose.
@@ -281,6 +311,7 @@ impl Verdict {
             steps: (0, 0),
             onset: None,
             recurrence: None,
+            growth: None,
             code: None,
             advice: String::new(),
         }

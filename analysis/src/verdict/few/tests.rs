@@ -137,6 +137,7 @@ impl Simulated {
             notable_share: NOTABLE_SHARE,
             hidden_steps: &[],
             is_recorded,
+            course: &[],
             has_only_collectives: false,
         };
         let (found, missing) = judge_any(&steps.iter().collect::<Vec<_>>(), self.ranks, &setting);

@@ -8,21 +8,29 @@ use wire::views::{Cause, Culprit};
 use super::*;
 use crate::account::{StepAccount, account};
 
+/// The number of steps of a job.
+const STEPS: u64 = 300;
+
 /// When a planted loss happens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Shape {
     AllTheTime,
+    /// More with each step, up to twice the mean.
+    Grows,
     Every(u64),
     Once(u64),
 }
 
 impl Shape {
-    fn is_in(self, step: u64) -> bool {
-        match self {
+    /// Returns what a loss of `nanos` in the mean is in a step.
+    fn nanos(self, step: u64, nanos: u64) -> u64 {
+        let is_in = match self {
             Self::AllTheTime => true,
+            Self::Grows => return 2 * nanos * step / STEPS,
             Self::Every(period) => step % period == period - 1,
             Self::Once(at) => step == at,
-        }
+        };
+        if is_in { nanos } else { 0 }
     }
 }
 
@@ -38,9 +46,9 @@ struct Planted {
 
 impl Planted {
     fn steps(self) -> Vec<StepAnalysis> {
-        run(300, |step, rank| {
-            let has_it = self.rank.is_none_or(|own| own == rank) && self.shape.is_in(step);
-            has_it.then_some((self.millis * MS, self.part))
+        run(STEPS, |step, rank| {
+            let nanos = self.shape.nanos(step, self.millis * MS);
+            (nanos > 0 && self.rank.is_none_or(|own| own == rank)).then_some((nanos, self.part))
         })
     }
 
@@ -59,7 +67,7 @@ impl Planted {
     }
 
     fn lost_nanos(self) -> u64 {
-        (0..300).filter(|&step| self.shape.is_in(step)).count() as u64 * self.millis * MS
+        (0..STEPS).map(|step| self.shape.nanos(step, self.millis * MS)).sum()
     }
 }
 
@@ -67,11 +75,17 @@ fn planted() -> impl Strategy<Value = Planted> {
     let rank = prop_oneof![Just(None), (0_usize..4).prop_map(Some)];
     let part = prop_oneof![Just(Part::Input), Just(Part::H2d), Just(Part::Pause), Just(Part::Other)];
     let shape = prop_oneof![
+        (10_u64..60).prop_map(|millis| (Shape::Grows, millis)),
         (20_u64..60).prop_map(|millis| (Shape::AllTheTime, millis)),
         (12_u64..50, 90_u64..300).prop_map(|(period, millis)| (Shape::Every(period), millis)),
         (30_u64..290, 1_500_u64..9_000).prop_map(|(at, millis)| (Shape::Once(at), millis)),
     ];
-    (rank, part, shape).prop_map(|(rank, part, (shape, millis))| Planted { rank, part, shape, millis })
+    let planted =
+        (rank, part, shape).prop_map(|(rank, part, (shape, millis))| Planted { rank, part, shape, millis });
+    // Pauses have verdicts of their own, whatever their length.
+    planted.prop_filter("pauses do not grow", |planted| {
+        planted.shape != Shape::Grows || planted.part != Part::Pause
+    })
 }
 
 /// Returns the same job with its ranks renumbered: rank `order[i]` becomes rank `i`.
@@ -106,13 +120,13 @@ fn doubled(steps: &[StepAnalysis]) -> Vec<StepAnalysis> {
 }
 
 /// What a verdict says, without its figures.
-type Said = (Option<Culprit>, Cause, VerdictState, u64, Option<u64>);
+type Said = (Option<Culprit>, Cause, VerdictState, u64, Option<u64>, bool);
 
 fn said(verdicts: &[Verdict], named: impl Fn(&Culprit) -> Culprit) -> Vec<Said> {
     let of = |verdict: &Verdict| {
         let every = verdict.recurrence.as_ref().and_then(|recurrence| recurrence.every_steps);
         let culprit = verdict.culprit.as_ref().map(&named);
-        (culprit, verdict.cause, verdict.state, verdict.affected_steps, every)
+        (culprit, verdict.cause, verdict.state, verdict.affected_steps, every, verdict.growth.is_some())
     };
     verdicts.iter().map(of).collect()
 }
@@ -129,6 +143,11 @@ proptest! {
         if let Shape::Every(period) = planted.shape {
             let every = first.recurrence.as_ref().and_then(|recurrence| recurrence.every_steps);
             prop_assert_eq!(every, Some(period), "{:?}: {:#?}", planted, first);
+        }
+        prop_assert_eq!(first.growth.is_some(), planted.shape == Shape::Grows, "{:?}: {:#?}", planted, first);
+        if let Some(growth) = first.growth {
+            let rate = (2 * planted.millis * MS) as f64 / STEPS as f64 * 1e3;
+            prop_assert!((growth.nanos_per_thousand_steps / rate - 1.0).abs() < 0.1, "{:?}: {:#?}", planted, growth);
         }
     }
 
@@ -176,6 +195,6 @@ fn a_healthy_job_says_that_nothing_is_wrong_and_blames_no_rank() {
     let steps = healthy(300);
     assert!(judge(&steps).iter().all(|verdict| verdict.culprit == Some(Culprit::All)));
     let accounts: Vec<StepAccount> = steps.iter().filter_map(StepAccount::new).collect();
-    let spent = wording::account::spent(&account(&accounts, None), &[]);
+    let spent = wording::account::spent(&account(&accounts, None), &[], None);
     assert!(spent.starts_with("Nothing slows the job: 8"), "{spent}");
 }

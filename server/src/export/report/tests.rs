@@ -94,6 +94,7 @@ fn verdict() -> Verdict {
         steps: (150, 299),
         onset: None,
         recurrence: None,
+        growth: None,
         code: None,
         advice: "More loader workers or prefetching hide a slow disk.".into(),
     }
@@ -238,6 +239,7 @@ pub(crate) fn fixed() -> Report {
             cost_nanos_per_step: 4_250_000,
             steps: (2, 90),
         }],
+        memory: Vec::new(),
         notes: Vec::new(),
         traced: Some(traced()),
         computed_on: ComputedOn::Gpu,

@@ -99,6 +99,11 @@ impl Run {
                 .map(|rank| rank.map(|rank| rank.devices.device_states()).unwrap_or_default())
                 .collect(),
             hosts: self.ranks.first(ranks).map(|rank| rank?.host()).collect(),
+            device_memory: self
+                .ranks
+                .first(ranks)
+                .map(|rank| rank.map(|rank| rank.devices.memory()))
+                .collect(),
             bursts: self.ranks.first(ranks).map(|rank| rank?.devices.activity(now)).collect(),
             stacks: self.ranks.first(ranks).map(|rank| rank?.stacks.newest().cloned()).collect(),
             long_steps: self.long_steps(ranks),
@@ -111,6 +116,7 @@ impl Run {
             notable_share: settings::notable_share(),
             hidden_steps: self.steps.hidden().collect(),
             goodput: self.goodput(now),
+            course: Vec::new(),
             has_all_steps: true,
         }
     }
@@ -172,8 +178,17 @@ impl Run {
         let steps = analysed.iter().skip(skipped).cloned().collect();
         let (ranks, steps, others) = self.of_one_world(steps);
         let has_all_steps = skipped == 0 && others.is_none() && self.steps.has_all_analysed();
-        let facts = RunFacts { has_all_steps, ..self.facts(ranks, now) };
+        let course = if skipped == 0 { Vec::new() } else { self.course(ranks) };
+        let facts = RunFacts { has_all_steps, course, ..self.facts(ranks, now) };
         ReportWork { facts, gaps: self.gaps(others), steps }
+    }
+
+    /// Returns steps that are spread evenly over those in memory, which show what grows over hours: as many as a live report covers, of
+    /// those that ran on `ranks` ranks.
+    fn course(&self, ranks: usize) -> Vec<Arc<StepAnalysis>> {
+        let analysed = self.steps.analysed();
+        let every = analysed.len().div_ceil(RECENT_STEPS).max(1);
+        analysed.iter().step_by(every).filter(|step| step.ranks.len() == ranks).cloned().collect()
     }
 
     /// Returns the steps that ran on as many ranks as the newest one, with this number, and a gap if there are others. Figures

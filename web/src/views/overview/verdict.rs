@@ -117,6 +117,7 @@ fn seen(verdict: &Verdict, has_ended: bool) -> String {
     let (first, last, count) =
         (units::count(first), units::count(last), units::count(verdict.affected_steps));
     match verdict.state {
+        _ if verdict.cause.is_outside_steps() => "outside of steps".into(),
         VerdictState::Active if has_ended => format!("from step {first} until the run ended"),
         VerdictState::Active => format!("active since step {first}"),
         VerdictState::Recurring => format!("recurring, {count} steps from {first} to {last}"),

@@ -1,4 +1,4 @@
-//! What is wrong with the processes of a run: it failed, it hangs, or ranks are silent. It stands above every view,
+//! What is wrong with the processes of a run: it failed, it hangs, ranks are silent, or memory is nearly full. It stands above every view,
 //! because no figure matters before it.
 
 use analysis::wording::advice;
@@ -14,12 +14,12 @@ use crate::route::{Address, RunId};
 /// A message above the views.
 #[derive(Clone, Debug, PartialEq)]
 struct Trouble {
-    /// The kind for the style sheet and for tests: `failed`, `hung` or `silent`.
+    /// The kind for the style sheet and for tests: `failed`, `hung`, `silent` or `memory`.
     kind: &'static str,
     sentence: String,
     /// What the sentence does not say.
     more: String,
-    advice: &'static str,
+    advice: String,
     rank: Option<u32>,
     /// The newest step that shows the trouble, after what the page calls it.
     step: Option<(&'static str, u64)>,
@@ -31,7 +31,7 @@ fn trouble(report: &Report) -> Option<Trouble> {
             kind: "failed",
             more: where_and_when(report, failure),
             sentence: failure.sentence.clone(),
-            advice: advice::AFTER_FAILURE,
+            advice: advice::AFTER_FAILURE.into(),
             rank: Some(failure.rank.0),
             step: failure.last_step.map(|step| ("last step", step.0)),
         });
@@ -41,20 +41,33 @@ fn trouble(report: &Report) -> Option<Trouble> {
             kind: "hung",
             sentence: hang.sentence.clone(),
             more: since_when(hang),
-            advice: advice::DURING_HANG,
+            advice: advice::DURING_HANG.into(),
             rank: hang.ranks.first().map(|rank| rank.0),
             step: report.step_range.map(|(_, last)| ("last observed step", last)),
         });
     }
     let mut silent = report.events.iter().filter(|event| event.kind == RankEventKind::Silent);
-    let first = silent.next()?;
+    let Some(first) = silent.next() else { return memory(report) };
     let since = time_of_day(first.unix_millis as f64);
     Some(Trouble {
         kind: "silent",
         sentence: format!("Rank {} has been silent since {since}.", first.rank),
         more: also_silent(&silent.map(|event| event.rank.0).collect::<Vec<u32>>()),
-        advice: advice::ON_SILENCE,
+        advice: advice::ON_SILENCE.into(),
         rank: Some(first.rank.0),
+        step: None,
+    })
+}
+
+/// Returns the memory of a running job that may be full within a day.
+fn memory(report: &Report) -> Option<Trouble> {
+    let growth = report.memory.iter().find(|growth| growth.is_urgent && !report.state.has_ended())?;
+    Some(Trouble {
+        kind: "memory",
+        sentence: growth.sentence.clone(),
+        more: String::new(),
+        advice: growth.advice.clone(),
+        rank: Some(growth.first_rank),
         step: None,
     })
 }
