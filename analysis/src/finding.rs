@@ -78,8 +78,9 @@ pub(crate) enum Statement {
     Always { ranks: usize },
     /// All ranks lose time alike, all the time.
     AllAlike,
-    /// The named rank is late in a recording of this number of steps.
-    InRecordedSteps { steps: usize },
+    /// The named rank is late in a recording of this number of steps. If most of its lateness costs nothing, `mostly_hidden` is how late
+    /// it is, in nanoseconds per step.
+    InRecordedSteps { steps: usize, mostly_hidden: Option<f64> },
     /// The named rank computes by this much longer per step than the next one of its group, in nanoseconds.
     LongestOfGroup { nanos: f64 },
     /// Ranks take turns at being last.

@@ -27,6 +27,9 @@ const PHASE_EXPLAINS: f64 = 0.5;
 /// The share of the whole saving that one rank must save for ranks not to take turns.
 const ONE_RANK_EXPLAINS: f64 = 0.75;
 
+/// The share of the time outside of the passes that a device does nothing for it to be called idle.
+const MOSTLY_IDLE: f64 = 0.8;
+
 /// The share of slower compute by which steps must become slower too. Otherwise the additional compute was hidden.
 const RISES_ALONG: f64 = 0.5;
 
@@ -43,6 +46,55 @@ pub(super) fn verdicts(window: &Window<'_>, explained: u64, setting: &Setting<'_
         finding.verdict.example_step = newest.filter(|&newest| newest >= finding.verdict.steps.0);
     }
     found
+}
+
+/// The share of the steps from which a cost of all ranks is worth a verdict in a recording of few steps. Two of three recorded steps may
+/// be unusual ones.
+const CLEAR_SHARE: f64 = 0.2;
+/// The least share of each single step that is so lost, as a part of [`CLEAR_SHARE`].
+const CLEAR_IN_EACH: f64 = 0.5;
+
+/// Finds what all ranks of a recorded job of few steps lose alike, if its share is clear: large, and not that of a single step.
+pub(super) fn clear(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Vec<Finding> {
+    let accounts: Vec<StepAccount> = steps.iter().filter_map(|step| StepAccount::new(step)).collect();
+    if setting.has_only_collectives || accounts.len() < steps.len() {
+        return Vec::new();
+    }
+    let each: Vec<Window<'_>> =
+        (0..steps.len()).map(|at| Window::new(&steps[at..=at], &accounts[at..=at])).collect();
+    let lost = |window: &Window<'_>, cause: Cause| -> f64 {
+        let found = shared(window).into_iter().chain(transfers(window));
+        found.filter(|finding| finding.verdict.cause == cause).map(|finding| finding.verdict.cost_share).sum()
+    };
+    let whole = Window::new(steps, &accounts);
+    let is_clear = |finding: &Finding| {
+        let verdict = &finding.verdict;
+        let in_each = each.iter().all(|window| lost(window, verdict.cause) >= CLEAR_IN_EACH * CLEAR_SHARE);
+        verdict.cost_share >= CLEAR_SHARE && in_each
+    };
+    let mut found: Vec<Finding> =
+        shared(&whole).into_iter().chain(transfers(&whole)).filter(is_clear).collect();
+    for finding in &mut found {
+        finding.verdict.confidence = Confidence::Medium;
+        finding.verdict.onset = None;
+        (finding.verdict.persistence, finding.verdict.device_hours_per_day) = (None, None);
+        finding.verdict.example_step =
+            steps.iter().rev().find(|step| setting.can_show(step)).map(|step| step.step.0);
+        if finding.verdict.cause == Cause::Host {
+            idle(finding, &accounts);
+        }
+    }
+    found
+}
+
+/// Says that what all ranks lose is idle time of their devices, if nearly all of it is.
+fn idle(finding: &mut Finding, accounts: &[StepAccount]) {
+    let usual = |part| stats::mean(accounts.iter().map(|account| account.usual(part))).unwrap_or(0.0);
+    let (idle, other) = (usual(Part::Idle), usual(Part::Other));
+    if idle >= MOSTLY_IDLE * (idle + other) {
+        finding.evidence = vec![Evidence::OnUsualRank { segment: Segment::Idle, nanos: idle }];
+        finding.counter_evidence.push(Doubt::IdleForUnknownReason);
+    }
 }
 
 /// Builds a finding on all ranks over `steps`, all of which have the effect. Returns `None` if the effect costs too

@@ -213,9 +213,9 @@ impl Who<'_> {
                 "CPUs vary this much for short periods: clock frequency, neighbors, steal, cache".into()
             }
             Doubt::IdleForUnknownReason => format!(
-                "{} device did nothing in that time, and the trace does not say why: the host was late, or waited for \
-                 something that is not recorded",
-                self.its()
+                "{} did nothing in that time, and the trace does not say why: the host was late, or waited for something that is \
+                 not recorded",
+                self.choose("its device", "their devices")
             ),
             Doubt::JobMayHaveChanged => {
                 "the job itself may have changed what it computes at that step".into()

@@ -4,7 +4,7 @@ use wire::device::throttle;
 use wire::views::{Cause, Persistence, Verdict, VerdictState};
 
 use super::Who;
-use crate::finding::{Evidence, Finding, Reason, Statement, Taker};
+use crate::finding::{Evidence, Finding, Reason, Segment, Statement, Taker};
 use crate::stacks::location;
 
 pub(super) fn sentence(finding: &Finding, who: &Who<'_>) -> String {
@@ -13,7 +13,9 @@ pub(super) fn sentence(finding: &Finding, who: &Who<'_>) -> String {
         Statement::NowAndThen { ranks } => now_and_then(finding, who, ranks),
         Statement::Always { ranks } => always(finding, who, ranks),
         Statement::AllAlike => all_alike(finding),
-        Statement::InRecordedSteps { steps } => in_recorded_steps(finding, who, steps),
+        Statement::InRecordedSteps { steps, mostly_hidden } => {
+            in_recorded_steps(finding, who, steps, mostly_hidden)
+        }
         Statement::LongestOfGroup { nanos } => longest_of_group(finding, who, nanos),
         Statement::Turns { kept_off_processors } => turns(finding, who, kept_off_processors),
         Statement::Slower { share } => slower(finding, who, share),
@@ -116,6 +118,10 @@ fn waits(finding: &Finding, who: &Who<'_>, ranks: usize) -> &'static str {
 
 /// Says what all ranks spend much time on in every step.
 fn all_alike(finding: &Finding) -> String {
+    let is_idle = |finding: &Finding| {
+        let is_idle = |one: &Evidence| matches!(one, Evidence::OnUsualRank { segment: Segment::Idle, .. });
+        finding.evidence.iter().any(is_idle)
+    };
     let (cost, share) = cost(&finding.verdict);
     let what = match finding.verdict.cause {
         Cause::Input => "wait for their input",
@@ -123,6 +129,7 @@ fn all_alike(finding: &Finding) -> String {
         Cause::Optimizer => "are in the optimizer",
         Cause::Communication => "wait for collectives that the backward pass does not hide",
         Cause::CollectiveConfiguration => "wait for their last buckets, which could start earlier",
+        _ if is_idle(finding) => "have devices that do nothing",
         _ => "are outside the passes, the input and the optimizer",
     };
     format!("All ranks {what}, which costs {cost} per step ({share} of step time){}.", place(finding))
@@ -138,14 +145,21 @@ fn place(finding: &Finding) -> String {
     place.map_or_else(String::new, |at| format!(", in {at}"))
 }
 
-fn in_recorded_steps(finding: &Finding, who: &Who<'_>, steps: usize) -> String {
+fn in_recorded_steps(finding: &Finding, who: &Who<'_>, steps: usize, mostly_hidden: Option<f64>) -> String {
     let (name, does, (cost, share)) = (who.name(), does(finding, who), cost(&finding.verdict));
     let recorded = match steps {
         1 => "the only recorded step".into(),
         _ => format!("the {steps} recorded steps"),
     };
+    let hidden = mostly_hidden.map_or_else(String::new, |late| {
+        format!(
+            " It starts its collectives {} per step later than the rank before it, and the rest of that costs nothing: the other ranks have \
+             other work or other waits meanwhile.",
+            units::nanos(late)
+        )
+    });
     units::capitalized(&format!(
-        "in {recorded}, {name} {does}, which costs {cost} per step ({share} of step time){}.",
+        "in {recorded}, {name} {does}, which costs {cost} per step ({share} of step time){}.{hidden}",
         place(finding)
     ))
 }
