@@ -1,7 +1,7 @@
 //! Recorded jobs with known answers: the answers hold however ranks are numbered, and however what was recorded is split. The recordings
 //! are not part of the repository; without them, there is nothing to check.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write as _};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -47,7 +47,7 @@ const ROUNDED_NANOS: u64 = 100;
 pub(super) fn recorded(of: &str) -> Option<Vec<(String, Vec<u8>)>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data").join(of);
     let Ok(entries) = std::fs::read_dir(&folder) else {
-        println!("SKIP: there is no folder {}", folder.display());
+        let _written = writeln!(io::stderr(), "SKIP: there is no folder {}", folder.display());
         return None;
     };
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();

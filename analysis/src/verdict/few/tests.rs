@@ -204,6 +204,21 @@ fn two_ranks_that_are_late_in_turn_are_both_named() {
 }
 
 #[test]
+fn what_all_ranks_lose_alike_has_a_verdict_if_its_share_is_clear() {
+    for (micros, is_clear) in [(2_000, true), (300, false)] {
+        for steps in [1, 3, 19] {
+            let faults: Vec<Fault> = (0..4).map(|rank| fault(rank, Why::Idles, micros * MICROS, 1)).collect();
+            let judged = simulated(4, steps, 6, &faults).judged(&in_order(4), 1, true);
+            let is_of_all =
+                |(ranks, cause, _): &&(Vec<usize>, Cause, i64)| ranks.is_empty() && *cause == Cause::Host;
+            let of_all = judged.verdicts.iter().filter(is_of_all).count();
+            assert_eq!(of_all, usize::from(is_clear), "{micros} {steps}: {judged:?}");
+            assert!(judged.named().is_empty(), "{judged:?}");
+        }
+    }
+}
+
+#[test]
 fn ranks_that_are_last_as_often_as_chance_has_it_are_not_named() {
     for steps in [1, 3, 25] {
         for seed in 0..8 {
