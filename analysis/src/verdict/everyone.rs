@@ -149,9 +149,12 @@ fn shared_part(window: &Window<'_>, parts: &[Part], cause: Cause, segment: Segme
     Some(finding)
 }
 
-/// Finds exposed transfers, if it shows which are.
+/// Finds exposed transfers, if it shows which are: waiting for a rank without records counts as transfer as well.
 fn transfers(window: &Window<'_>) -> Option<Finding> {
     let steps = window.steps;
+    if steps.iter().any(|step| step.ranks.iter().any(Option::is_none)) {
+        return None;
+    }
     let ranks = steps.iter().flat_map(|step| step.present().map(|(_, rank)| rank));
     if !Overlap::of(ranks).is_known() {
         return None;

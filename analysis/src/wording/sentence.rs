@@ -4,7 +4,7 @@ use wire::device::throttle;
 use wire::views::{Cause, Persistence, Verdict, VerdictState};
 
 use super::Who;
-use crate::finding::{Evidence, Finding, Reason, Segment, Statement, Taker};
+use crate::finding::{Evidence, Finding, Reason, Statement, Taker};
 use crate::stacks::location;
 
 pub(super) fn sentence(finding: &Finding, who: &Who<'_>) -> String {
@@ -118,10 +118,6 @@ fn waits(finding: &Finding, who: &Who<'_>, ranks: usize) -> &'static str {
 
 /// Says what all ranks spend much time on in every step.
 fn all_alike(finding: &Finding) -> String {
-    let is_idle = |finding: &Finding| {
-        let is_idle = |one: &Evidence| matches!(one, Evidence::OnUsualRank { segment: Segment::Idle, .. });
-        finding.evidence.iter().any(is_idle)
-    };
     let (cost, share) = cost(&finding.verdict);
     let what = match finding.verdict.cause {
         Cause::Input => "wait for their input",
@@ -129,7 +125,7 @@ fn all_alike(finding: &Finding) -> String {
         Cause::Optimizer => "are in the optimizer",
         Cause::Communication => "wait for collectives that the backward pass does not hide",
         Cause::CollectiveConfiguration => "wait for their last buckets, which could start earlier",
-        _ if is_idle(finding) => "have devices that do nothing",
+        _ if finding.is_idle_of_all() => "have devices that do nothing",
         _ => "are outside the passes, the input and the optimizer",
     };
     format!("All ranks {what}, which costs {cost} per step ({share} of step time){}.", place(finding))
