@@ -69,6 +69,12 @@ impl Finding {
         longer(None) > 0.0 && longer(Some(Segment::Other)) >= OUTSIDE * longer(None)
     }
 
+    /// Returns true if what all ranks lose is idle time of their devices.
+    pub(crate) fn is_idle_of_all(&self) -> bool {
+        let is_idle = |one: &Evidence| matches!(one, Evidence::OnUsualRank { segment: Segment::Idle, .. });
+        self.statement == Statement::AllAlike && self.evidence.iter().any(is_idle)
+    }
+
     /// Returns a finding without evidence.
     pub(crate) fn new(verdict: Verdict, statement: Statement) -> Self {
         Self {
@@ -100,8 +106,9 @@ pub(crate) enum Statement {
     Restarted { recovery_nanos: f64, repeated_nanos: f64 },
     /// The job took long to its first step.
     StartedLate,
-    /// The named rank is late in a recording of this number of steps.
-    InRecordedSteps { steps: usize },
+    /// The named rank is late in a recording of this number of steps. If most of its lateness costs nothing, `mostly_hidden` is how late
+    /// it is, in nanoseconds per step.
+    InRecordedSteps { steps: usize, mostly_hidden: Option<f64> },
     /// The named rank computes by this much longer per step than the next one of its group, in nanoseconds.
     LongestOfGroup { nanos: f64 },
     /// Ranks take turns at being last.

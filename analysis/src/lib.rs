@@ -28,6 +28,7 @@ mod in_code;
 mod in_trace;
 mod inferred;
 mod join;
+mod last_ranks;
 pub mod latency;
 mod layouts;
 pub mod long_steps;

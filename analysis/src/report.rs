@@ -34,8 +34,8 @@ use crate::rate::throughput;
 use crate::step::{CollectiveAnalysis, RankAnalysis, StepAnalysis};
 use crate::verdict::{Findings, Setting};
 use crate::{
-    bursts, comm_model, groups, in_trace, inferred, latency, layouts, loss, outside, overhead, overlap,
-    slowed, stats, traces, verdict, what_if, wording,
+    bursts, comm_model, groups, in_trace, inferred, last_ranks, latency, layouts, loss, outside, overhead,
+    overlap, slowed, stats, traces, verdict, what_if, wording,
 };
 use timing::clocks::ClockFit;
 
@@ -292,6 +292,7 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         memory: memory(facts),
         notes: written(notes),
         verdicts_missing,
+        last_ranks: reasons.list(|| last_ranks::last_ranks(&observed)),
         traced: traces::merged(facts.summaries.iter().flatten().map(|summary| &**summary)),
         computed_on: computed_on(facts),
         buckets,

@@ -17,20 +17,32 @@ const PARQUET: &[u8] = b"PAR1";
 const PICKLES: [&[u8]; 4] = [b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"];
 
 /// The first bytes of files in other encodings, with what to do.
-const ENCODINGS: [(&[u8], &str); 6] = [
+const ENCODINGS: [(&[u8], &str); 12] = [
     (b"\x28\xb5\x2f\xfd", "it is compressed by Zstandard, which is not read: unpack it first (zstd -d FILE)"),
     (b"PK\x03\x04", "it is a ZIP archive: unpack it first (unzip FILE)"),
     (b"\xfd7zXZ\x00", "it is compressed by xz, which is not read: unpack it first (xz -d FILE)"),
     (b"BZh", "it is compressed by bzip2, which is not read: unpack it first (bzip2 -d FILE)"),
-    (
-        b"\xff\xfe",
-        "it is text in UTF-16, and traces are read in UTF-8: convert it first (iconv -f UTF-16 -t UTF-8)",
-    ),
-    (
-        b"\xfe\xff",
-        "it is text in UTF-16, and traces are read in UTF-8: convert it first (iconv -f UTF-16 -t UTF-8)",
-    ),
+    (b"\xff\xfe\x00\x00", UTF_32),
+    (b"\x00\x00\xfe\xff", UTF_32),
+    (b"\xff\xfe", UTF_16),
+    (b"\xfe\xff", UTF_16),
+    // Without a mark of byte order.
+    (b"{\x00", UTF_16),
+    (b"[\x00", UTF_16),
+    (b"\x00{", UTF_16),
+    (b"\x00[", UTF_16),
 ];
+
+/// How the periodic dumps of PyTorch's debug server begin (`PeriodicDumper` in `torch.distributed.debug`).
+const DEBUG_SERVER: [&[u8]; 4] =
+    [b"=== FR Trace", b"=== TorchComms FR Trace", b"=== Rank 0: http", b"PARTIAL DATA: "];
+
+/// What is said of a text in UTF-16.
+const UTF_16: &str =
+    "it is text in UTF-16, and traces are read in UTF-8: convert it first (iconv -f UTF-16 -t UTF-8)";
+/// What is said of a text in UTF-32.
+const UTF_32: &str =
+    "it is text in UTF-32, and traces are read in UTF-8: convert it first (iconv -f UTF-32 -t UTF-8)";
 
 /// What a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +94,12 @@ pub(crate) fn detect(head: &[u8]) -> Detected {
     }
     if let Some((_, why)) = ENCODINGS.iter().find(|(first, _)| head.starts_with(first)) {
         return Detected::Unsupported(why);
+    }
+    if DEBUG_SERVER.iter().any(|first| head.starts_with(first)) {
+        return Detected::Unsupported(
+            "it is a dump of PyTorch's debug server (dump_dir), whose tables and stacks are not read: let the ranks write the flight recorder's \
+             own dumps (/fr_dump_file of the debug server), and import these",
+        );
     }
     let keys = keys(record(head));
     let has = |wanted: &[&str]| wanted.iter().all(|key| keys.iter().any(|found| found == key));
@@ -237,6 +255,9 @@ mod tests {
         for (head, named) in [
             (&b"\x28\xb5\x2f\xfd\x04"[..], "zstd -d"),
             (b"\xff\xfe{\x00", "UTF-16"),
+            (b"{\x00\"\x00", "UTF-16"),
+            (b"=== FR Trace ===\n--- Groups ---\n", "/fr_dump_file"),
+            (b"\xff\xfe\x00\x00{\x00\x00\x00", "UTF-32"),
             (br#"{"workload_graph": [{"Id": 216, "Name": "aten::flatten""#, "graph for simulators"),
             (br#"[{"name":"gc","cat":"gc","ph":"X","args":{"step":16,"model_chunk":0,"mb_id":0,"seq_id":0}},"#, "trace-NAME.parquet"),
         ] {

@@ -333,10 +333,11 @@ fn value_length(text: &[u8]) -> Option<usize> {
     None
 }
 
-/// Returns the length of the string that `text` begins with, both quotes included.
+/// Returns the length of the string that `text` begins with, both quotes included; `None` if it may go on behind the text.
 ///
-/// Tools that do not escape names write one that ends in a backslash as if its quote were part of it. No string of JSON has a line break,
-/// so the string ended at that quote if a line ends before the next one.
+/// Tools that do not escape names write one that ends in a backslash as if its quote were part of it (`"C:\dir\"`). The string then seems
+/// to end at the first quote of the next one. No string of JSON has a line break, and none is followed by anything but a comma, a colon or
+/// a bracket: where one would be, it ended at the first escaped quote that is followed so.
 fn string_length(text: &[u8]) -> Option<usize> {
     let (mut at, mut escaped) = (1, None);
     loop {
@@ -345,17 +346,38 @@ fn string_length(text: &[u8]) -> Option<usize> {
         if let Some(escaped) = escaped
             && text[from..found.unwrap_or(text.len())].contains(&b'\n')
         {
-            return Some(escaped + 1);
+            return Some(ended(text, escaped, text.len()).unwrap_or(escaped + 1));
         }
         at = found?;
         match text[at] {
-            b'"' => return Some(at + 1),
+            b'"' => {
+                let Some(escaped) = escaped else { return Some(at + 1) };
+                return if is_followed(text, at)? {
+                    Some(at + 1)
+                } else {
+                    ended(text, escaped, at).or(Some(at + 1))
+                };
+            }
             _ => {
                 escaped = escaped.or_else(|| (text.get(at + 1) == Some(&b'"')).then_some(at + 1));
                 at += 2;
             }
         }
     }
+}
+
+/// Returns the length of the string that ends at the first escaped quote, from the one at `first` on and before `end`, that what follows
+/// a string follows.
+fn ended(text: &[u8], first: usize, end: usize) -> Option<usize> {
+    let is_escaped_quote = |at: &usize| text[*at] == b'"' && text[at - 1] == b'\\';
+    let at = (first..end).filter(is_escaped_quote).find(|&at| is_followed(text, at) == Some(true))?;
+    Some(at + 1)
+}
+
+/// Returns whether what may follow a string follows the quote at `at`; `None` if the text ends before.
+fn is_followed(text: &[u8], at: usize) -> Option<bool> {
+    let next = text[at + 1..].iter().find(|byte| !byte.is_ascii_whitespace())?;
+    Some(matches!(next, b',' | b':' | b'}' | b']'))
 }
 
 #[cfg(test)]
@@ -406,6 +428,24 @@ mod tests {
         let (events, _, end) = split(text);
         assert_eq!((events.len(), end), (2, End::Whole));
         assert!(events[1].ends_with("\"ts\": 2}"), "{events:?}");
+    }
+
+    #[test]
+    fn names_that_end_in_a_backslash_cost_their_events_only_in_a_text_of_one_line_too() {
+        for (bad, events_left) in [
+            (r#"{"name": "C:\x\", "ts": 1}"#, 3),
+            (r#"{"ts": 1, "args": {"path": "C:\dir \"quoted\" \"}}"#, 3),
+            (r#"{"name": "C:\x\", "cat": "D:\", "ts": 1}"#, 3),
+            (r#"{"names": ["C:\x\", "E:\"], "C:\": 1}"#, 3),
+        ] {
+            let text = format!(
+                r#"{{"traceName": "C:\", "traceEvents": [{{"ts": 0}}, {bad}, {{"name": "a\"b, \"", "ts": 2}}], "z": "\\"}}"#
+            );
+            let (events, fields, end) = split(&text);
+            assert_eq!((events.len(), end), (events_left, End::Whole), "{text}");
+            assert_eq!((events[1].as_str(), fields.len()), (bad, 2), "{text}");
+            assert!(events[2].ends_with("\"ts\": 2}"), "{events:?}");
+        }
     }
 
     #[test]

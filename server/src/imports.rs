@@ -3,6 +3,10 @@
 
 #[cfg(test)]
 mod judged;
+#[cfg(test)]
+mod raw_replay;
+#[cfg(test)]
+mod recorded;
 mod text;
 
 use std::time::Duration;

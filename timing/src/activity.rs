@@ -10,16 +10,36 @@ use crate::intervals::{Interval, Intervals};
 
 /// The largest length of a kernel name; longer ones are cut. Template names can have several kilobytes.
 const MAX_NAME_BYTES: usize = 512;
-/// Parts of the names of collectives' kernels, mangled or not: those of NCCL since 2.18, in the symmetric memory of 2.27, and
-/// before 2.18; those of PyTorch's symmetric memory (`multimem_`, `one_shot_` and `two_shot_all_reduce_kernel`); and those that
-/// vLLM and SGLang have for small messages. Each of them waits for other ranks.
-const COLLECTIVES: [&str; 6] = [
+/// Parts of the names of collectives' kernels, mangled or not. Each of them waits for other ranks.
+const COLLECTIVES: [&str; 21] = [
+    // NCCL and RCCL since 2.18, in the symmetric memory of 2.27, and before 2.18.
     "ncclDevKernel",
     "ncclSymk",
     "ncclKernel",
+    // PyTorch's symmetric memory: `multimem_`, `one_shot_` and `two_shot_all_reduce_kernel`.
     "all_reduce_kernel",
     "multimem_all_gather_kernel",
+    // vLLM, SGLang and aiter, for small messages.
     "cross_device_reduce_",
+    // MSCCL, also within RCCL (`MSCCL_KERNEL_ENTRY_NAME` in its `msccl_kernel.h`).
+    "mscclKernel_",
+    // HCCL of Ascend: `hcom_allReduce__428_0_1` (`COMMUNICATION_OP` in the reference of its profiler).
+    "hcom_",
+    // oneCCL (its `src/coll/algorithms`). Its copies and local sums have other names: `oneccl_kernel_memcpy`, `oneccl_reduce_average`.
+    "oneccl_allreduce_",
+    "oneccl_allgather",
+    "oneccl_reduce_scatter_",
+    "oneccl_alltoall",
+    "oneccl_broadcast_",
+    "oneccl_send_",
+    "oneccl_recv_",
+    "oneccl_invoke_barrier",
+    // DeepEP (its `csrc/kernels`): `dispatch`, `combine` and what announces them. Its `deep_ep::layout` counts tokens of the rank alone.
+    "deep_ep::intranode::",
+    "deep_ep::internode::",
+    "deep_ep::internode_ll::",
+    "7deep_ep9int",
+    "7deep_ep12internode_ll",
 ];
 
 /// One kernel, copy or fill that a device ran.
@@ -35,10 +55,23 @@ pub struct Work<'a> {
     pub ran: Interval,
 }
 
-/// Returns true if a kernel is a collective: of NCCL or RCCL, of PyTorch's symmetric memory, or of vLLM.
+/// Returns true if a kernel is a collective of a library that is known by the names of its kernels.
 #[must_use]
 pub fn is_collective(kernel: &str) -> bool {
     COLLECTIVES.iter().any(|part| kernel.contains(part))
+}
+
+/// Parts of names, in small letters and without `_`, that say that a kernel communicates.
+const COMMUNICATES: [&str; 8] =
+    ["allreduce", "allgather", "reducescatter", "alltoall", "all2all", "sendrecv", "nvshmem", "rocshmem"];
+
+/// Returns true if a kernel that is no collective ([`is_collective`]) may be one, by its name. A compiler names a kernel after all that
+/// it fused, so the kernels of Triton say nothing.
+#[must_use]
+pub fn may_communicate(kernel: &str) -> bool {
+    let name: String = kernel.chars().filter(|&one| one != '_').map(|one| one.to_ascii_lowercase()).collect();
+    let is_fused = name.starts_with("triton");
+    !is_fused && !is_collective(kernel) && COMMUNICATES.iter().any(|part| name.contains(part))
 }
 
 /// Summarizes `work`, in any order, from which `dropped` records are missing. `carried` are collectives that the host
@@ -112,6 +145,27 @@ fn kernels(work: &[Work<'_>]) -> Vec<KernelTime> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kernels_that_may_communicate_are_no_collectives_of_a_known_library() {
+        for (name, collective, may) in [
+            ("void deep_ep::internode_ll::dispatch<true, false, 7168>(void*)", true, false),
+            ("_ZN7deep_ep9intranode7combineI13__nv_bfloat16Li8ELi768EEEvPT_", true, false),
+            ("void deep_ep::layout::get_dispatch_layout<256, 32, 8>(long const*)", false, false),
+            ("oneccl_allreduce_pcie<sycl::half, Rt64_PCIE>", true, false),
+            ("oneccl_kernel_memcpy_typed<float>", false, false),
+            ("oneccl_reduce_average<float, 4, 16>", false, false),
+            ("mscclKernel_Sum_half_Simple_false(ncclDevComm*, mscclAlgo*, mscclWork*)", true, false),
+            ("hcom_reduceScatter__428_1_1", true, false),
+            ("void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel<2>()", false, true),
+            ("nvshmemi_barrier_on_stream_kernel", false, true),
+            ("triton_poi_fused_add_all_reduce_4", false, false),
+            ("ampere_sgemm_128x64_nn", false, false),
+            ("void at::native::reduce_kernel<512, 1>()", false, false),
+        ] {
+            assert_eq!((is_collective(name), may_communicate(name)), (collective, may), "{name}");
+        }
+    }
 
     fn kernel(name: &str, begin: i64, end: i64) -> Work<'_> {
         Work { kernel: Some(name), stream: (0, 1, 7), phase: None, ran: (begin, end) }

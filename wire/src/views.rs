@@ -20,7 +20,8 @@ pub mod what_if;
 
 pub use account::{Account, AccountEntry, Spending};
 pub use collectives::{
-    AlphaBeta, BucketParameters, BucketStats, CollectiveCost, Group, GroupStats, LatencyHistogram, OneGroup,
+    AlphaBeta, BucketParameters, BucketStats, CollectiveCost, Group, GroupStats, LastRank, LatencyHistogram,
+    OneGroup,
 };
 pub use figure::{Figure, Gap, GapKind, Missing};
 pub use memory::{MemoryGrowth, MemoryKind, TimeLeft};

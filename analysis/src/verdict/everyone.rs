@@ -48,6 +48,42 @@ pub(super) fn verdicts(window: &Window<'_>, explained: u64, setting: &Setting<'_
     found
 }
 
+/// The share of the steps from which a cost of all ranks is worth a verdict in a recording of few steps. Two of three recorded steps may
+/// be unusual ones.
+const CLEAR_SHARE: f64 = 0.2;
+/// The least share of each single step that is so lost, as a part of [`CLEAR_SHARE`].
+const CLEAR_IN_EACH: f64 = 0.5;
+
+/// Finds what all ranks of a recorded job of few steps lose alike, if its share is clear: large, and not that of a single step.
+pub(super) fn clear(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Vec<Finding> {
+    let accounts: Vec<StepAccount> = steps.iter().filter_map(|step| StepAccount::new(step)).collect();
+    if setting.has_only_collectives || accounts.len() < steps.len() {
+        return Vec::new();
+    }
+    let each: Vec<Window<'_>> =
+        (0..steps.len()).map(|at| Window::new(&steps[at..=at], &accounts[at..=at])).collect();
+    let lost = |window: &Window<'_>, cause: Cause| -> f64 {
+        let found = shared(window).into_iter().chain(transfers(window));
+        found.filter(|finding| finding.verdict.cause == cause).map(|finding| finding.verdict.cost_share).sum()
+    };
+    let whole = Window::new(steps, &accounts);
+    let is_clear = |finding: &Finding| {
+        let verdict = &finding.verdict;
+        let in_each = each.iter().all(|window| lost(window, verdict.cause) >= CLEAR_IN_EACH * CLEAR_SHARE);
+        verdict.cost_share >= CLEAR_SHARE && in_each
+    };
+    let mut found: Vec<Finding> =
+        shared(&whole).into_iter().chain(transfers(&whole)).filter(is_clear).collect();
+    for finding in &mut found {
+        finding.verdict.confidence = Confidence::Medium;
+        finding.verdict.onset = None;
+        (finding.verdict.persistence, finding.verdict.device_hours_per_day) = (None, None);
+        finding.verdict.example_step =
+            steps.iter().rev().find(|step| setting.can_show(step)).map(|step| step.step.0);
+    }
+    found
+}
+
 /// Builds a finding on all ranks over `steps`, all of which have the effect. Returns `None` if the effect costs too
 /// little.
 pub(crate) fn against_all(
@@ -122,9 +158,12 @@ pub(super) fn idle(steps: &[&StepAnalysis]) -> Option<Finding> {
     Some(finding)
 }
 
-/// Finds exposed transfers, if it shows which are.
+/// Finds exposed transfers, if it shows which are: waiting for a rank without records counts as transfer as well.
 fn transfers(window: &Window<'_>) -> Option<Finding> {
     let steps = window.steps;
+    if steps.iter().any(|step| step.ranks.iter().any(Option::is_none)) {
+        return None;
+    }
     let ranks = steps.iter().flat_map(|step| step.present().map(|(_, rank)| rank));
     if !Overlap::of(ranks).is_known() {
         return None;

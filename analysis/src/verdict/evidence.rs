@@ -165,6 +165,8 @@ fn mean_of_others(steps: &[&StepAnalysis], suspects: &[usize], segment: Segment)
         Segment::Input => rank.part(Part::Input),
         Segment::H2d => rank.part(Part::H2d),
         Segment::Compute => rank.part(Part::Forward) + rank.part(Part::Backward) + rank.part(Part::Optimizer),
+        Segment::Forward => rank.part(Part::Forward),
+        Segment::Backward => rank.part(Part::Backward),
         Segment::Optimizer => rank.part(Part::Optimizer),
         Segment::Transfer => rank.part(Part::ExposedTransfer),
         Segment::Pause(kind) => SpanKind::PAUSES

@@ -4,6 +4,8 @@
 //! question each time, and a rank that is last again and again, by much, is so for a reason. A rank is named if it is last more
 //! than chance explains ([`super::chance`]), and if its fix saves enough.
 //!
+//! What all ranks lose alike has a verdict as well if its share is clear ([`super::everyone::clear`]).
+//!
 //! Where no collective is among all ranks, a rank of a group may be last because it waited for another group. Only its own compute
 //! is then held against it ([`super::longest`]).
 
@@ -12,7 +14,9 @@ use wire::views::{Confidence, Culprit, Group, Missing, VerdictState};
 
 use super::chance::{Delay, MAX_CHANCE, chance, scores};
 use super::{Findings, MIN_STEPS, Setting, Suspicion, claim, everyone, is_notable};
+use crate::cost::Cost;
 use crate::finding::{Evidence, Finding, Statement};
+use crate::replay::Replay;
 use crate::stats;
 use crate::step::StepAnalysis;
 use claim::Claim;
@@ -20,11 +24,30 @@ use claim::Claim;
 /// The number of delays that decide whether a rank is late, the newest ones: their draws take some hundredths of a second.
 const MOST_DELAYS: usize = 2_000;
 
+/// The largest share of its lateness that a rank costs if most of it is said to cost nothing.
+const HIDDEN: f64 = 0.5;
+
 /// Judges the observed steps of a recorded job.
 ///
 /// # Errors
-/// Returns the reason why no rank is named.
+/// Returns the reason why nothing is named.
 pub(super) fn judge(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Result<Findings, Missing> {
+    let late = of_ranks(steps, setting);
+    let of_all = everyone::clear(steps, setting);
+    if of_all.is_empty() {
+        return late;
+    }
+    let mut found = late.unwrap_or_default();
+    found.verdicts.extend(of_all);
+    found.sort();
+    Ok(found)
+}
+
+/// Judges single ranks.
+///
+/// # Errors
+/// Returns the reason why no rank is named.
+fn of_ranks(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Result<Findings, Missing> {
     let ranks = steps.iter().map(|step| step.ranks.len()).max().unwrap_or(0);
     let delays = newest_delays(steps);
     let unclear = || Missing::FewCollectives { collectives: delays.len() as u64, steps: steps.len() as u64 };
@@ -53,7 +76,7 @@ pub(super) fn complete(found: &mut Findings, steps: &[&StepAnalysis], setting: &
     if found.verdicts.iter().chain(&found.notes).any(names_ranks) || newest_delays(steps).is_empty() {
         return;
     }
-    let Ok(late) = judge(steps, setting) else { return };
+    let Ok(late) = of_ranks(steps, setting) else { return };
     let takes_turns = |finding: &Finding| matches!(finding.statement, Statement::Turns { .. });
     for (found, late) in [(&mut found.verdicts, late.verdicts), (&mut found.notes, late.notes)] {
         found.retain(|finding| !takes_turns(finding));
@@ -103,7 +126,8 @@ fn accuse_late(steps: &[&StepAnalysis], late: &Late, setting: &Setting<'_>) -> O
     // Whether the fault goes on after the last recorded step is not known.
     finding.verdict.state = VerdictState::Active;
     (finding.verdict.persistence, finding.verdict.device_hours_per_day) = (None, None);
-    finding.statement = Statement::InRecordedSteps { steps: steps.len() };
+    let hidden = mostly_hidden(steps, late.rank, finding.verdict.cost_nanos_per_step);
+    finding.statement = Statement::InRecordedSteps { steps: steps.len(), mostly_hidden: hidden };
     let &Late { last, collectives, chance, .. } = late;
     finding.evidence.insert(0, Evidence::LastInCollectives { last, collectives, chance });
     Some(finding)
@@ -162,8 +186,41 @@ fn accuse(steps: &[&StepAnalysis], rank: usize, setting: &Setting<'_>) -> Option
     let is_healthy = vec![false; steps.len()];
     let suspicion = Suspicion { ranks: &[rank], savings, is_last, is_healthy };
     let all = 0..steps.len();
-    let fault = suspicion.gather(std::slice::from_ref(&all), steps).filter(|fault| fault.cost.nanos > 0.0)?;
+    let mut fault = suspicion.gather(std::slice::from_ref(&all), steps)?;
+    fault.cost = cost(steps, &suspicion.savings)?;
+    if fault.cost.nanos <= 0.0 {
+        return None;
+    }
     suspicion.accuse(&fault, steps, setting)
+}
+
+/// Returns what a fix would save per step. `savings` has that of each step in nanoseconds. If most of the steps can be replayed, the others
+/// do not count, as in the what-ifs: by how much the work of a rank is longer says nothing there of what the others could have used it for.
+fn cost(steps: &[&StepAnalysis], savings: &[f64]) -> Option<Cost> {
+    let is_replayed = |step: &StepAnalysis| step.replay.as_ref().is_some_and(Replay::is_trusted);
+    let (replayed, of): (Vec<&StepAnalysis>, Vec<f64>) = steps
+        .iter()
+        .zip(savings)
+        .filter(|(step, _)| is_replayed(step))
+        .map(|(&step, &saving)| (step, saving))
+        .unzip();
+    if replayed.len() * 2 >= steps.len() {
+        return Cost::new(&replayed, of.into_iter());
+    }
+    Cost::new(steps, savings.iter().copied())
+}
+
+/// Returns how late a rank is in all, in nanoseconds per step, if most of that costs nothing. A delay that lasts over several collectives
+/// counts once.
+fn mostly_hidden(steps: &[&StepAnalysis], rank: usize, cost: u64) -> Option<f64> {
+    let of_step = |step: &&StepAnalysis| {
+        step.collectives
+            .iter()
+            .filter(|one| one.culprit == Some(rank))
+            .filter_map(|one| one.newly_late_nanos)
+            .sum::<u64>()
+    };
+    stats::mean(steps.iter().map(|step| of_step(step) as f64)).filter(|&late| cost as f64 <= HIDDEN * late)
 }
 
 /// Returns true if a recorded job is judged by its collectives, because it has too few steps to be judged as a live run is.

@@ -264,9 +264,9 @@ impl Who<'_> {
                 "the cost assumes that compute takes as much longer as the clock is lower: what waits for memory does not".into()
             }
             Doubt::IdleForUnknownReason => format!(
-                "{} device did nothing in that time, and the trace does not say why: the host was late, or waited for \
-                 something that is not recorded",
-                self.its()
+                "{} did nothing in that time, and the trace does not say why: the host was late, or waited for something that is \
+                 not recorded",
+                self.choose("its device", "their devices")
             ),
             Doubt::JobMayHaveChanged => {
                 "the job itself may have changed what it computes at that step".into()

@@ -18,7 +18,9 @@ pub(super) fn sentence(finding: &Finding, who: &Who<'_>) -> String {
             restarted(finding, recovery_nanos, repeated_nanos)
         }
         Statement::StartedLate => started_late(finding),
-        Statement::InRecordedSteps { steps } => in_recorded_steps(finding, who, steps),
+        Statement::InRecordedSteps { steps, mostly_hidden } => {
+            in_recorded_steps(finding, who, steps, mostly_hidden)
+        }
         Statement::LongestOfGroup { nanos } => longest_of_group(finding, who, nanos),
         Statement::Turns { kept_off_processors } => turns(finding, who, kept_off_processors),
         Statement::Slower { share } => slower(finding, who, share),
@@ -132,6 +134,7 @@ fn all_alike(finding: &Finding) -> String {
         }
         Cause::Communication => "wait for collectives that the backward pass does not hide",
         Cause::CollectiveConfiguration => "wait for their last buckets, which could start earlier",
+        _ if finding.is_idle_of_all() => "have devices that do nothing",
         _ => "are outside the passes, the input and the optimizer",
     };
     format!("All ranks {what}, which costs {cost} per step ({share} of step time){}.", place(finding))
@@ -228,14 +231,21 @@ fn place(finding: &Finding) -> String {
     place.map_or_else(String::new, |at| format!(", in {at}"))
 }
 
-fn in_recorded_steps(finding: &Finding, who: &Who<'_>, steps: usize) -> String {
+fn in_recorded_steps(finding: &Finding, who: &Who<'_>, steps: usize, mostly_hidden: Option<f64>) -> String {
     let (name, does, (cost, share)) = (who.name(), does(finding, who), cost(&finding.verdict));
     let recorded = match steps {
         1 => "the only recorded step".into(),
         _ => format!("the {steps} recorded steps"),
     };
+    let hidden = mostly_hidden.map_or_else(String::new, |late| {
+        format!(
+            " It starts its collectives {} per step later than the rank before it, and the rest of that costs nothing: the other ranks have \
+             other work or other waits meanwhile.",
+            units::nanos(late)
+        )
+    });
     units::capitalized(&format!(
-        "in {recorded}, {name} {does}, which costs {cost} per step ({share} of step time){}.",
+        "in {recorded}, {name} {does}, which costs {cost} per step ({share} of step time){}.{hidden}",
         place(finding)
     ))
 }

@@ -1,8 +1,13 @@
-//! Kernels and copies whose times cannot be: one wrong number would otherwise be the length of a step.
+//! Kernels and copies whose times cannot be: one wrong number would otherwise be the length of a step. And kernels that may be
+//! collectives, and count as compute.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 
-use super::work::Work;
+use timing::activity::may_communicate;
+
+use super::work::{Kind, Work};
+use crate::listed::counted;
 use crate::remarks::Remarks;
 
 /// How far from the middle half of all work some work may lie, as a multiple of how long that half lasts.
@@ -15,6 +20,41 @@ const ONE_IN: usize = 100;
 const PART: i64 = 100;
 /// The shortest duration that is taken for wrong, in nanoseconds.
 const LONG_NANOS: i64 = 100_000_000;
+
+/// The largest number of names that a remark lists.
+const LISTED: usize = 3;
+/// The longest part of a name that a remark has, in bytes.
+const LONGEST_NAME: usize = 80;
+
+/// Says which kernels count as compute although their names say that they communicate: they are of no library that is known.
+pub(super) fn name_unknown_collectives(work: &[Work], names: &[Box<str>], remarks: &mut Remarks) {
+    let mut times: HashMap<u32, u64> = HashMap::new();
+    work.iter()
+        .filter(|work| work.kind == Kind::Compute)
+        .for_each(|work| *times.entry(work.name).or_default() += 1);
+    let mut by_name: BTreeMap<&str, u64> = BTreeMap::new();
+    for (number, times) in times {
+        let Some(name) = names.get(number as usize).filter(|name| may_communicate(name)) else { continue };
+        // Without what it is made for and what it takes, which may be kilobytes.
+        let end = name.find(['<', '(']).filter(|&end| end > "void ".len()).unwrap_or(name.len());
+        *by_name.entry(&name[..name.floor_char_boundary(end.min(LONGEST_NAME))]).or_default() += times;
+    }
+    let mut listed: Vec<(&str, u64)> = by_name.into_iter().collect();
+    listed.sort_by_key(|&(_, times)| Reverse(times));
+    let more = listed.len().saturating_sub(LISTED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let listed: Vec<String> = listed
+        .iter()
+        .take(LISTED)
+        .map(|&(name, times)| format!("\"{name}\" ({})", counted(times as usize, "time")))
+        .collect();
+    if !listed.is_empty() {
+        remarks.add(format!(
+            "these kernels count as compute, and may be communication by their names, which are of no library that is known: {}{more}",
+            listed.join(", ")
+        ));
+    }
+}
 
 /// Leaves out work that ran at a time at which the trace did not, and ends work where the next one on its stream begins, if it seems to
 /// last for a multiple of that time. `work` is in order of its begin, and stays so.
@@ -66,7 +106,6 @@ fn recorded(work: &[Work]) -> Option<(i64, i64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kineto::Kind;
 
     const US: i64 = 1_000;
 
@@ -97,6 +136,24 @@ mod tests {
             );
         }
         assert!(left(usual).1.is_empty());
+    }
+
+    #[test]
+    fn kernels_that_may_be_collectives_are_named_once() {
+        let names: [Box<str>; 3] =
+            ["gemm".into(), "void x::allreduce_fusion<4>(A<1>)".into(), "nvshmemi_barrier(int)".into()];
+        let work: Vec<Work> = [0, 1, 1, 2].map(|name| Work { name, ..kernel(1, 2) }).to_vec();
+        let mut remarks = Remarks::default();
+        name_unknown_collectives(&work, &names, &mut remarks);
+        let [remark] = &remarks.sentences()[..] else { panic!("{remarks:?}") };
+        assert!(
+            remark.ends_with(r#"known: "void x::allreduce_fusion" (2 times), "nvshmemi_barrier" (1 time)"#),
+            "{remark}"
+        );
+        let copies: Vec<Work> = work.into_iter().map(|work| Work { kind: Kind::Memory, ..work }).collect();
+        let mut remarks = Remarks::default();
+        name_unknown_collectives(&copies, &names, &mut remarks);
+        assert!(remarks.sentences().is_empty(), "{remarks:?}");
     }
 
     #[test]

@@ -252,11 +252,8 @@ mod tests {
         };
         let named = r#", "Collective name": "allreduce", "Process Group Name": "0""#;
         let other = r#", "Collective name": "dispatch""#;
-        let events = [
-            kernel("hcom_allReduce__123_0", named),
-            kernel("deep_ep::internode::dispatch", other),
-            kernel("gemm", ""),
-        ];
+        let events =
+            [kernel("acme::fast_sum_over_ranks", named), kernel("acme::dispatch", other), kernel("gemm", "")];
         let pieces: Vec<Piece<'_>> = events.iter().map(|event| Piece::Event(event.as_bytes())).collect();
         let part = Part::read(&Chunk::of(&pieces));
         let kinds: Vec<Kind> = part.work.iter().map(|work| work.kind).collect();

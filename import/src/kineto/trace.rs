@@ -97,6 +97,7 @@ fn trace(whole: Part) -> Trace {
     work.sort_by_key(|work| (work.begin, work.end));
     let names = names.into_texts();
     doubtful::leave_out(&mut work, &names, &mut remarks);
+    doubtful::name_unknown_collectives(&work, &names, &mut remarks);
     steps.sort_by_key(|step| (step.begin, step.end));
     steps.dedup_by_key(|step| step.number);
     // Sums of a part of them would be too small.

@@ -8,7 +8,7 @@ use wire::event::{Function, SpanKind};
 pub enum Kind {
     /// A kernel that is not a collective.
     Compute,
-    /// A collective of NCCL or RCCL, or of another library that is known by the names of its kernels.
+    /// A collective of a library that is known by the names of its kernels.
     Collective(Function),
     /// A copy from the host to the device.
     CopyToDevice,
@@ -48,21 +48,26 @@ impl Kind {
     }
 }
 
-/// Returns the function of a collective's kernel, by its name. RCCL has one kernel for all of them.
+/// Returns the function of a collective's kernel, by its name. RCCL, MSCCL and DeepEP have one kernel for several.
 fn function(kernel: &str) -> Function {
-    const NAMES: [(&str, Function); 10] = [
-        ("all_reduce_kernel", Function::AllReduce),
-        ("cross_device_reduce_", Function::AllReduce),
-        ("all_gather_kernel", Function::AllGather),
-        ("AllReduce", Function::AllReduce),
-        ("AllGather", Function::AllGather),
-        ("ReduceScatter", Function::ReduceScatter),
-        ("Broadcast", Function::Broadcast),
-        ("SendRecv", Function::SendReceive),
-        ("AllToAll", Function::AllToAll),
-        ("Reduce", Function::Reduce),
+    const NAMES: [(&str, Function); 12] = [
+        ("allreduce", Function::AllReduce),
+        ("crossdevicereduce", Function::AllReduce),
+        ("allgather", Function::AllGather),
+        ("reducescatter", Function::ReduceScatter),
+        ("broadcast", Function::Broadcast),
+        ("sendrecv", Function::SendReceive),
+        ("alltoall", Function::AllToAll),
+        ("hcomsend", Function::SendReceive),
+        ("hcomreceive", Function::SendReceive),
+        ("onecclsend", Function::SendReceive),
+        ("onecclrecv", Function::SendReceive),
+        ("reduce", Function::Reduce),
     ];
-    NAMES.iter().find(|(name, _)| kernel.contains(name)).map_or(Function::Other, |&(_, function)| function)
+    // Types may say other things.
+    let name = kernel.split('<').next().unwrap_or(kernel);
+    let name: String = name.chars().filter(|&one| one != '_').map(|one| one.to_ascii_lowercase()).collect();
+    NAMES.iter().find(|(part, _)| name.contains(part)).map_or(Function::Other, |&(_, function)| function)
 }
 
 /// What a collective carries, as far as the trace says it.
@@ -127,6 +132,17 @@ mod tests {
                 kernel(Function::AllReduce),
             ),
             ("triton_poi_fused_add_all_reduce_4", Kind::Compute),
+            ("hcom_reduceScatter__428_0_1", kernel(Function::ReduceScatter)),
+            ("hcom_receive__428_0_1", kernel(Function::SendReceive)),
+            ("oneccl_allreduce_pcie<sycl::half, Rt64_PCIE>", kernel(Function::AllReduce)),
+            ("oneccl_alltoall_read_aligned<float, 4>", kernel(Function::AllToAll)),
+            ("oneccl_kernel_memcpy_typed<float>", Kind::Compute),
+            ("void deep_ep::intranode::dispatch<8, 768, 8192>(int4*, float*)", kernel(Function::Other)),
+            ("void deep_ep::layout::get_dispatch_layout<256, 32, 8>(long const*)", Kind::Compute),
+            (
+                "mscclKernel_Sum_half_Simple_false(ncclDevComm*, mscclAlgo*, mscclWork*)",
+                kernel(Function::Other),
+            ),
             ("ncclDevKernel_Generic_4(ncclDevKernelArgsStorage<4096ul>)", kernel(Function::Other)),
             ("Memcpy HtoD (Pinned -> Device)", Kind::CopyToDevice),
             ("Memcpy DtoD (Device -> Device)", Kind::Memory),

@@ -41,6 +41,9 @@ pub(super) struct ImportArguments {
     /// Only print figures of each file as this tool defines them, and store nothing
     #[arg(long, value_name = "TOOL", conflicts_with_all = ["name", "server"])]
     like: Option<like::Tool>,
+    /// With --like, print a list in JSON with exact times in nanoseconds
+    #[arg(long, requires = "like")]
+    json: bool,
     /// Server to send the run to [default: the data directory, or the server that uses it]
     #[arg(long, env = "PACELINE_SERVER", value_name = "URL")]
     server: Option<String>,
@@ -54,7 +57,7 @@ pub(super) fn run(arguments: &ImportArguments) -> anyhow::Result<()> {
     start_logging("warn");
     let paths = files::find(&arguments.paths)?;
     if let Some(tool) = arguments.like {
-        return like::show(tool, &paths);
+        return like::show(tool, &paths, arguments.json);
     }
     let name = arguments.name.clone().unwrap_or_else(|| files::name(&paths));
     let run = new_run_id(&name)?;

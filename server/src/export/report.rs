@@ -6,6 +6,7 @@ mod figures;
 mod goodput;
 mod groups;
 mod html;
+mod last_ranks;
 mod markdown;
 mod tables;
 mod terminal;
@@ -133,6 +134,7 @@ pub fn document(report: &Report) -> Document {
             Some(figures::section(report)),
             tables::what_if(report),
             tables::losses(report),
+            last_ranks::last_ranks(report),
             goodput::uses(report),
             goodput::attempts(report),
             tables::ledger(report),

@@ -9,7 +9,8 @@ pub fn summary(run: &ImportedRun) -> String {
     for SkippedFile { file, reason } in &run.skipped {
         text += &format!("Skipped {file}: {reason}\n");
     }
-    text += &format!("Imported {} of {} ranks{}\n", run.ranks.len(), run.world_size, others(run));
+    let plural = if run.world_size == 1 { "" } else { "s" };
+    text += &format!("Imported {} of {} rank{plural}{}\n", run.ranks.len(), run.world_size, others(run));
     for file in &run.ranks {
         let ImportedFile { rank, file, steps, kernels, collectives } = file;
         let steps = extent(steps);

@@ -157,6 +157,13 @@ fn figures_of_another_tool_are_printed_and_nothing_is_stored() -> anyhow::Result
     // Nothing hides the all-reduces. Of three steps, the last one does not count: eight times 5 ms and more of compute.
     ensure!(cells.first() == Some(&"0") && cells.get(1) == Some(&"0") && cells.get(2) == Some(&"%"), "{out}");
     ensure!(row.contains("40.") && out.contains("notes.json is left out: it has no list of events"), "{out}");
+    let (out, _) = said(&paceline(&["import", &from, "--like", "hta", "--json", "--data", &to])?);
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&out)?;
+    let of = |file: &str| rows.iter().find(|row| row["file"] == file).cloned().unwrap_or_default();
+    let first = of("host_90.1000.pt.trace.json.gz");
+    ensure!(first["overlap_ratio"] == 0.0 && first["compute_nanos"].as_u64() > Some(40_000_000), "{out}");
+    let missing = of("notes.json")["missing"].as_str().unwrap_or_default().to_owned();
+    ensure!(missing.starts_with("it has no list of events"), "{out}");
     ensure!(!data.exists(), "{} exists", data.display());
     Ok(())
 }

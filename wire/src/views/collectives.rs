@@ -145,6 +145,24 @@ pub struct OneGroup {
     pub latest: Option<(Rank, f64)>,
 }
 
+/// How often a rank starts collectives last, and how much later than the rank before it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LastRank {
+    /// The rank.
+    pub rank: Rank,
+    /// The number of collectives that it starts last.
+    pub last: u64,
+    /// The number of collectives of all ranks of which the last rank is known.
+    pub collectives: u64,
+    /// By how much it starts those that it starts last after the rank before it: the sum over them, in nanoseconds per step.
+    pub nanos_per_step: f64,
+    /// The longest of these times, in nanoseconds.
+    pub longest_nanos: u64,
+    /// Its share of all such time of all ranks, 0 to 1.
+    pub share: f64,
+}
+
 /// The parameters in a bucket, in short. `GET /api/v1/runs/{run}/layouts` has all of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::account::Account;
-use super::collectives::{AlphaBeta, BucketParameters, BucketStats, GroupStats};
+use super::collectives::{AlphaBeta, BucketParameters, BucketStats, GroupStats, LastRank};
 use super::figure::{Figure, Gap, Missing};
 use super::goodput::Goodput;
 use super::memory::MemoryGrowth;
@@ -387,6 +387,10 @@ pub struct Report {
     /// What ran on all ranks together, by name, if the run is imported from traces; each step counts once for each rank.
     #[serde(default)]
     pub traced: Option<TraceSummary>,
+    /// The ranks that start collectives last, at most 16, the one that is latest in all first. Being last costs only what the other
+    /// ranks cannot use: [`Self::what_if`] has what a fix would save.
+    #[serde(default)]
+    pub last_ranks: Vec<LastRank>,
     /// The kind of device that the ranks compute on.
     pub computed_on: ComputedOn,
     /// One entry per bucket.

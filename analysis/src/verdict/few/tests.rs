@@ -128,6 +128,22 @@ impl Simulated {
         analyse(&records, &(0..self.ranks).map(fit).collect::<Vec<_>>())
     }
 
+    /// Returns true if the probability that chance explains how late some rank is lies within a factor of three of the limit.
+    fn is_close_to_chance(&self) -> bool {
+        let steps = self.steps(&in_order(self.ranks), 1);
+        let mut delays = newest_delays(&steps.iter().collect::<Vec<_>>());
+        while !delays.is_empty() {
+            let scores = scores(&delays, self.ranks);
+            let worst = (0..self.ranks).max_by(|&a, &b| scores[a].total_cmp(&scores[b])).unwrap_or(0);
+            let chance = chance(&delays, self.ranks, scores[worst]);
+            if (MAX_CHANCE / 3.0..MAX_CHANCE * 3.0).contains(&chance) {
+                return true;
+            }
+            delays.retain(|delay| delay.rank != worst);
+        }
+        false
+    }
+
     /// Returns who is named, in verdicts and in notes, with the cause and the share of a step in per cent. Ranks have the numbers that the
     /// simulation gives them.
     fn judged(&self, order: &[usize], scale: i64, is_recorded: bool) -> Judged {
@@ -205,6 +221,31 @@ fn two_ranks_that_are_late_in_turn_are_both_named() {
 }
 
 #[test]
+fn what_all_ranks_lose_alike_has_a_verdict_if_its_share_is_clear() {
+    for (micros, is_clear) in [(2_000, true), (300, false)] {
+        for steps in [1, 3, 19] {
+            let faults: Vec<Fault> = (0..4).map(|rank| fault(rank, Why::Idles, micros * MICROS, 1)).collect();
+            let judged = simulated(4, steps, 6, &faults).judged(&in_order(4), 1, true);
+            let is_of_all =
+                |(ranks, cause, _): &&(Vec<usize>, Cause, i64)| ranks.is_empty() && *cause == Cause::Host;
+            let of_all = judged.verdicts.iter().filter(is_of_all).count();
+            assert_eq!(of_all, usize::from(is_clear), "{micros} {steps}: {judged:?}");
+            assert!(judged.named().is_empty(), "{judged:?}");
+        }
+    }
+}
+
+/// The others wait for it in all of their exposed communication, which would look like slow transfers.
+#[test]
+fn waiting_for_a_rank_without_a_file_is_not_communication_that_all_ranks_lose() {
+    for steps in [1, 3, 25] {
+        let late = simulated(4, steps, 6, &[fault(3, Why::Idles, 9_000 * MICROS, 1)]);
+        let judged = Simulated { absent: Some(3), ..late }.judged(&in_order(4), 1, true);
+        assert!(judged.verdicts.is_empty() && judged.notes.is_empty(), "{steps}: {judged:?}");
+    }
+}
+
+#[test]
 fn ranks_that_are_last_as_often_as_chance_has_it_are_not_named() {
     for steps in [1, 3, 25] {
         for seed in 0..8 {
@@ -249,7 +290,11 @@ proptest! {
         let job = Simulated { ranks: 4, steps, all_reduces: 6, faults: faults.collect(), seed, absent: None };
         let expected = job.judged(&in_order(4), 1, is_recorded);
         prop_assert_eq!(&job.judged(&order, 1, is_recorded), &expected);
-        prop_assert_eq!(job.judged(&in_order(4), 2, is_recorded).named(), expected.named());
+        // Delays count by how much longer they are than kernels are apart anyway, which is a fixed time: what is close to the limit of
+        // chance may be beyond it if all takes twice as long.
+        if !job.is_close_to_chance() {
+            prop_assert_eq!(job.judged(&in_order(4), 2, is_recorded).named(), expected.named());
+        }
         let whole = job.judged(&in_order(4), 1, true);
         let blamed: Vec<usize> = whole.named().concat();
         for absent in (0..4).filter(|rank| !blamed.contains(rank)) {

@@ -6,6 +6,9 @@ use wire::views::{AccountEntry, Report};
 use super::tables::{head, section};
 use super::{Cell, Section, Table};
 
+/// The length of a run from which its length is written in whole seconds, in nanoseconds.
+const LONG: f64 = 10e9;
+
 /// Returns the table, the largest entry first.
 pub(super) fn account(report: &Report) -> Option<Section> {
     let account = &report.account;
@@ -18,7 +21,8 @@ pub(super) fn account(report: &Report) -> Option<Section> {
     };
     let rows = account.entries.iter().map(row).collect();
     let table = Table { head: head(&["", "time", "of it"]), rows, ..Table::default() };
-    let wall = units::clock(account.wall_nanos as f64 / 1e9);
+    let wall = account.wall_nanos as f64;
+    let wall = if wall < LONG { nanos(wall) } else { units::clock(wall / 1e9) };
     let of = if account.is_whole_run { "the run" } else { "the observed steps" };
     let about = format!(
         "The {wall} of {of}. Each part is what the time would be less without it, for all ranks together; the parts sum to the whole."

@@ -44,7 +44,12 @@ fn header(document: &Document) -> Markup {
                 (statement(verdict, at == 0 && document.headlines.is_empty()))
             }
             @for fault in &document.past_faults { p.note { "Earlier fault: " (fault) } }
-            @for note in &document.notes { p.note { "Note: " (note.sentence) br; (note.details) } }
+            @for note in &document.notes {
+                section.verdict.note {
+                    p { "Note: " (note.sentence) br; (note.details) }
+                    (reasons(note))
+                }
+            }
             p.about {
                 @for (at, line) in document.about.iter().enumerate() {
                     @if at > 0 { br; }
@@ -60,12 +65,19 @@ fn statement(verdict: &Statement, is_title: bool) -> Markup {
         section.verdict {
             @if is_title { h1 { (verdict.sentence) } } @else { h2 { (verdict.sentence) } }
             p { (verdict.details) }
-            ul {
-                @for line in &verdict.evidence { li.for { (line) } }
-                @for line in &verdict.counter_evidence { li.against { (line) } }
-            }
-            @if !verdict.advice.is_empty() { p { b { "What to do: " } (verdict.advice) } }
+            (reasons(verdict))
         }
+    }
+}
+
+/// Returns the evidence and the advice of a verdict or a note.
+fn reasons(verdict: &Statement) -> Markup {
+    html! {
+        ul {
+            @for line in &verdict.evidence { li.for { (line) } }
+            @for line in &verdict.counter_evidence { li.against { (line) } }
+        }
+        @if !verdict.advice.is_empty() { p { b { "What to do: " } (verdict.advice) } }
     }
 }
 

@@ -22,7 +22,8 @@ fn write(out: &mut String, document: &Document) -> fmt::Result {
     document.verdicts.iter().try_for_each(|verdict| statement(out, verdict))?;
     document.past_faults.iter().try_for_each(|fault| writeln!(out, "\nEarlier fault: {}", plain(fault)))?;
     for note in &document.notes {
-        writeln!(out, "\nNote: {}\\\n{}", plain(&note.sentence), plain(&note.details))?;
+        writeln!(out, "\nNote: {}\\\n{}\n", plain(&note.sentence), plain(&note.details))?;
+        reasons(out, note)?;
     }
     let about: Vec<String> = document.about.iter().map(|line| plain(line)).collect();
     writeln!(out, "\n{}", about.join("; "))?;
@@ -31,6 +32,11 @@ fn write(out: &mut String, document: &Document) -> fmt::Result {
 
 fn statement(out: &mut String, verdict: &Statement) -> fmt::Result {
     writeln!(out, "\n**{}**\\\n{}\n", plain(&verdict.sentence), plain(&verdict.details))?;
+    reasons(out, verdict)
+}
+
+/// Writes the evidence and the advice of a verdict or a note.
+fn reasons(out: &mut String, verdict: &Statement) -> fmt::Result {
     verdict.evidence.iter().try_for_each(|line| writeln!(out, "- for: {}", plain(line)))?;
     verdict.counter_evidence.iter().try_for_each(|line| writeln!(out, "- against: {}", plain(line)))?;
     if verdict.advice.is_empty() { Ok(()) } else { writeln!(out, "\nWhat to do: {}", plain(&verdict.advice)) }

@@ -3,7 +3,7 @@
 use wire::event::EventKind;
 use wire::event::Function;
 use wire::live::Part;
-use wire::views::what_if::{EfficiencyKind, Fix, Saving, WhatIf};
+use wire::views::what_if::{EfficiencyKind, Fix, Loss, Saving, WhatIf};
 use wire::views::{BucketParameters, BucketStats, RankLedger, Report};
 
 use super::{Body, Cell, Section, Table};
@@ -71,7 +71,9 @@ pub(super) fn losses(report: &Report) -> Option<Section> {
         EfficiencyKind::Implied => "implied (compute / step)",
     };
     let mut rows: Vec<Vec<Cell>> = vec![vec!["efficiency".into(), percent(ledger.efficiency).into()]];
-    rows.extend(ledger.losses.iter().map(|(loss, share)| vec![loss.name().into(), percent(*share).into()]));
+    // The step ledger has all of the exposed wait, and calls it so.
+    let name = |loss: Loss| if loss == Loss::ExposedWait { "other exposed wait" } else { loss.name() };
+    rows.extend(ledger.losses.iter().map(|(loss, share)| vec![name(*loss).into(), percent(*share).into()]));
     rows.push(vec!["not explained".into(), percent(ledger.residual).into()]);
     let table = Table { head: head(&["", "of the step"]), rows, ..Table::default() };
     section(

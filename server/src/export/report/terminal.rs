@@ -27,10 +27,10 @@ fn write(out: &mut String, document: &Document) -> fmt::Result {
     document.headlines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
     document.verdicts.iter().try_for_each(|verdict| statement(out, verdict))?;
     document.past_faults.iter().try_for_each(|fault| writeln!(out, "Earlier fault: {fault}"))?;
-    document
-        .notes
-        .iter()
-        .try_for_each(|note| writeln!(out, "Note: {}\n  {}", note.sentence, note.details))?;
+    for note in &document.notes {
+        write!(out, "Note: ")?;
+        statement(out, note)?;
+    }
     document.sections.iter().filter(|section| section.brief).try_for_each(|it| section(out, it))
 }
 

@@ -11,9 +11,9 @@ use wire::views::goodput::{Attempt, Goodput, TimeUse, Uses};
 use wire::views::what_if::{EfficiencyKind, Fix, Loss, LossLedger, Phase, Saving, WhatIf};
 use wire::views::{
     Account, AccountEntry, AlphaBeta, BucketParameters, BucketStats, Cause, CollectiveCost, ComputedOn,
-    Culprit, Figure, FlopsUtilization, Group, GroupStats, Hang, LatencyHistogram, Missing, OneGroup,
-    OwnOverhead, PastFault, Persistence, RankClock, RankDrops, RankLedger, RunState, ScalingEfficiency,
-    Spending, Spread, VerdictState,
+    Culprit, Figure, FlopsUtilization, Group, GroupStats, Hang, LastRank, LatencyHistogram, Missing,
+    OneGroup, OwnOverhead, PastFault, Persistence, RankClock, RankDrops, RankLedger, RunState,
+    ScalingEfficiency, Spending, Spread, VerdictState,
 };
 
 use super::*;
@@ -241,6 +241,24 @@ pub(crate) fn fixed() -> Report {
         }],
         memory: Vec::new(),
         notes: Vec::new(),
+        last_ranks: vec![
+            LastRank {
+                rank: Rank(2),
+                last: 560,
+                collectives: 584,
+                nanos_per_step: 31_000_000.0,
+                longest_nanos: 48_000_000,
+                share: 0.985,
+            },
+            LastRank {
+                rank: Rank(0),
+                last: 24,
+                collectives: 584,
+                nanos_per_step: 472_000.0,
+                longest_nanos: 2_000_000,
+                share: 0.015,
+            },
+        ],
         traced: Some(traced()),
         computed_on: ComputedOn::Gpu,
         buckets: vec![bucket(0, 812_000), bucket(1, 4_194_304)],
@@ -335,6 +353,7 @@ fn a_hang_is_the_first_headline_and_a_missing_verdict_has_a_reason() {
         loss_ledger: Missing::NoObservedStep.into(),
         goodput: Missing::NoObservedStep.into(),
         verdicts: Vec::new(),
+        last_ranks: Vec::new(),
         buckets: Vec::new(),
         clocks: Vec::new(),
         drops: Vec::new(),
@@ -345,6 +364,37 @@ fn a_hang_is_the_first_headline_and_a_missing_verdict_has_a_reason() {
     assert_eq!(empty.headlines, ["insufficient evidence: 3 observed steps; a verdict needs 20"]);
     let titles: Vec<&str> = empty.sections.iter().map(|section| section.title).collect();
     assert_eq!(titles, ["Figures", "Not known"]);
+}
+
+#[test]
+fn a_note_has_its_evidence_in_every_rendering() {
+    let note = Verdict { sentence: "Rank 1 is late.".into(), ..verdict() };
+    let of = document(&Report { notes: vec![note], verdicts: Vec::new(), ..fixed() });
+    let evidence = &verdict().evidence[0];
+    let found = [terminal(&of), markdown(&of), html(&of)];
+    for text in &found {
+        assert!(text.contains("Note: Rank 1 is late.") && text.contains(evidence.as_str()), "{text}");
+        assert!(text.find("Note: ") < text.find(evidence.as_str()), "{text}");
+        assert!(text.contains(&verdict().advice), "{text}");
+    }
+}
+
+#[test]
+fn lateness_that_costs_little_has_a_sentence_and_a_line_per_rank() {
+    let text = terminal(&document(&fixed()));
+    assert!(
+        text.contains("Rank 2 is last in 560 of them, by 31.0 ms per step in all (98.5 % of such time)."),
+        "{text}"
+    );
+    let mut hidden = fixed();
+    hidden.last_ranks[0].nanos_per_step = 70_000_000.0;
+    let text = terminal(&document(&hidden));
+    assert!(text.contains("(98.5 % of such time), of which a fix saves 28.0 ms."), "{text}");
+    hidden.last_ranks[0].share = 0.4;
+    assert!(!terminal(&document(&hidden)).contains("Rank 2 is last in"));
+    hidden.last_ranks.iter_mut().for_each(|rank| rank.nanos_per_step = 500_000.0);
+    assert!(!terminal(&document(&hidden)).contains("Who starts collectives last"), "less than 1 % of a step");
+    assert!(markdown(&document(&hidden)).contains("Who starts collectives last"));
 }
 
 #[test]
