@@ -155,7 +155,7 @@ pub(super) fn idle(steps: &[&StepAnalysis]) -> Option<Finding> {
     let mut finding = against_all(steps, idle, Cause::Host, Statement::AllAlike)?;
     finding.verdict.example_step = finding.verdict.steps.1.into();
     finding.evidence.push(Evidence::OnUsualRank { segment: Segment::Idle, nanos: idle });
-    Some(finding)
+    (finding.verdict.cost_share >= CLEAR_SHARE).then_some(finding)
 }
 
 /// Finds exposed transfers, if it shows which are: waiting for a rank without records counts as transfer as well.

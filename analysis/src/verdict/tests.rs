@@ -420,11 +420,10 @@ fn devices_that_are_idle_in_a_short_recording_of_any_ranks_are_a_verdict() {
     let steps = run(3, |_, _| Some((30 * MS, Part::Idle)));
     let recorded = Setting { is_recorded: true, ..ON_GPUS };
     let judged = |setting: &Setting<'_>| super::judge(&steps.iter().collect::<Vec<_>>(), 4, setting);
-    let (found, missing) = judged(&recorded);
+    let (found, _) = judged(&recorded);
     let [idle] = &found.verdicts[..] else { panic!("one verdict: {found:?}") };
     assert_eq!((idle.verdict.culprit.clone(), idle.verdict.cause), (Some(Culprit::All), Cause::Host));
-    // No collective says that a rank is late.
-    assert!(idle.verdict.cost_share > 0.5 && missing.is_some(), "{idle:?}");
+    assert!(idle.verdict.cost_share > 0.5, "{idle:?}");
     assert!(judged(&ON_GPUS).0.verdicts.is_empty(), "a live run will have more steps");
     let (busy, _) = super::judge(&healthy(3).iter().collect::<Vec<_>>(), 4, &recorded);
     assert!(busy.verdicts.is_empty(), "{busy:?}");

@@ -80,7 +80,7 @@ pub fn judge(script: &Path) -> anyhow::Result<Value> {
         checks(&truth, first, report["steps"].as_f64().unwrap_or(1.0))
     };
     checks["memory"] = memory(&truth, &report["memory"]).into();
-    checks["nobody_else"] = blames_nobody_else(&truth, &verdicts).into();
+    checks["no_other"] = blames_no_other(&truth, &verdicts).into();
     let right = checks.as_object().is_some_and(|checks| checks.values().all(|check| check != false));
     Ok(json!({
         "what": "job",
@@ -102,7 +102,7 @@ fn memory(truth: &Value, said: &Value) -> Option<bool> {
 }
 
 /// Returns whether no verdict names a rank that has no trouble.
-fn blames_nobody_else(truth: &Value, verdicts: &[Value]) -> bool {
+fn blames_no_other(truth: &Value, verdicts: &[Value]) -> bool {
     verdicts.iter().all(|verdict| {
         let rank = &verdict["culprit"]["rank"];
         rank.is_null() || *rank == truth["who"]
