@@ -17,7 +17,7 @@ from paceline._modes import compilation_check, is_compiling, trains
 from paceline._native import Phase
 from paceline._pauses import Evaluation
 from paceline._thread import is_training, trains_here
-from paceline._waits import interrupt
+from paceline._waits import interrupt, interrupted, resumed
 
 # The codes of phases in the agent's library.
 INPUT, FORWARD, BACKWARD, OPTIMIZER = 0, 2, 3, 4
@@ -172,6 +172,20 @@ def observe_modules(distributed):
         compiled = eval_frame.OptimizedModule
         compiled.__call__ = observed(compiled.__call__, lambda module: module._orig_mod)
 
+    def with_waits_left_out(synchronize):
+        @functools.wraps(synchronize)
+        def synchronizes(self, *arguments, **named):
+            if compiles_caller is None or compiles_caller():
+                return synchronize(self, *arguments, **named)
+            # A forward pass that waits for other ranks' buffers, as with batch normalization, does not compute.
+            phases = guarded(interrupted) or ()
+            try:
+                return synchronize(self, *arguments, **named)
+            finally:
+                guarded(resumed, phases)
+
+        return synchronizes
+
     def observe(module):
         nonlocal compiles_caller
         compiles_caller = compilation_check()
@@ -179,6 +193,8 @@ def observe_modules(distributed):
         observers_of.put(module, [observer for observer in observers if observer is not None])
 
     wrapper.__init__, wrapper.forward = made, observed(forward, lambda module: module)
+    if hasattr(wrapper, "_sync_buffers"):
+        wrapper._sync_buffers = with_waits_left_out(wrapper._sync_buffers)
     after_import({"torch._dynamo.eval_frame": observe_compiled})
     for made_before in instances(wrapper):
         guarded(observe, made_before)

@@ -13,7 +13,7 @@ from paceline._agent import agent
 from paceline._errors import guarded, say
 from paceline._groups import hook, number_of, offers_hooks
 from paceline._thread import is_training
-from paceline._waits import begin_wait, end_wait
+from paceline._waits import end_wait, interrupted
 
 # The code of a barrier in the agent's library.
 BARRIER = 15
@@ -68,12 +68,12 @@ def observe_quorums(manager):
 
     @functools.wraps(wait)
     def waited(self, *arguments, **named):
-        interrupted = guarded(begin_wait) if guarded(is_training) else ()
+        of = guarded(interrupted) if guarded(is_training) else ()
         try:
             return wait(self, *arguments, **named)
         finally:
             guarded(end_quorum, self)
-            guarded(end_wait, None, interrupted)
+            guarded(end_wait, None, of)
 
     manager.start_quorum, manager.wait_quorum = started, waited
 

@@ -31,23 +31,29 @@ def observe_waits(work):
     def waited(self, *arguments, **named):
         if not guarded(is_training):
             return wait(self, *arguments, **named)
-        interrupted = guarded(begin_wait)
+        of = guarded(interrupted)
         try:
             return wait(self, *arguments, **named)
         finally:
-            guarded(end_wait, self, interrupted)
+            guarded(end_wait, self, of)
 
     work.wait = waited
 
 
-def begin_wait():
+def interrupted():
+    """Ends the phases in which the job is, and returns them."""
     return [phase for phase in phases if phase.end()]
 
 
-def end_wait(work, interrupted):
+def resumed(of):
+    """Begins phases that were interrupted."""
+    for phase in of:
+        phase.begin()
+
+
+def end_wait(work, of):
     for one in [one for one in of_the_job if one[2] is work]:
         of_the_job.remove(one)
         group, collective, _ = one
         agent().ended(group, collective, monotonic_ns(), 0)
-    for phase in interrupted or ():
-        phase.begin()
+    resumed(of or ())

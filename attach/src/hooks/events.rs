@@ -56,7 +56,7 @@ impl Work {
                 handles.into_iter().for_each(|handle| entry(Entry::Timed { handle, begin, end }));
             }
             Self::Phase(phase) => {
-                entry(Entry::Phase { phase, enqueued: Some(enqueued), begin, end, used: 0 })
+                entry(Entry::Phase { phase, enqueued: Some(enqueued), begin, end, used: 0 });
             }
         }
     }

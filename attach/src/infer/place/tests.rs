@@ -223,11 +223,11 @@ fn processor_time_belongs_to_the_part_of_a_phase_that_lies_in_the_step() {
         placer.settle(|event| spans.extend(Some(event)));
     }
     let used = |wanted: SpanKind| {
-        let of_kind = spans.iter().filter_map(|event| match event {
+        let mut of_kind = spans.iter().filter_map(|event| match event {
             Event::Span(span) if span.kind == wanted => Some(span.cpu_nanos),
             _ => None,
         });
-        of_kind.last()
+        of_kind.next_back()
     };
     let of_kinds = [SpanKind::Forward, SpanKind::Backward, SpanKind::Optimizer, SpanKind::Blocked].map(used);
     assert_eq!(of_kinds, [10_000_000, 15_000_000, 1_000_000, 0].map(Some));
