@@ -2,8 +2,8 @@
 
 The job computes the same results with it and without it. Where Python, PyTorch or a framework has no hook, a function is replaced
 by one that calls the original: the functions that create process groups, wait for a collective of gloo, get the next batch,
-write a checkpoint, evaluate, start and stop a profiler, or end the process at once, the forward pass of a DDP module, also of a
-compiled one, and `Module.train`, the start of an FSDP module, the step of DeepSpeed's engine, and the quorum of torchft. Everything
+write a checkpoint, evaluate, start and stop a profiler, or end the process at once, the forward pass of a DDP module, and the
+exchange of its buffers, `Module.train`, the start of an FSDP module, the step of DeepSpeed's engine, and the quorum of torchft. Everything
 else uses hooks that they provide. When something fails here, the module reports it once and stops observing that part.
 """
 

@@ -12,7 +12,6 @@ from paceline._devices import device_of, phase_on
 from paceline._errors import guarded, harmless
 from paceline._layouts import layouts_of
 from paceline._identity import ByIdentity
-from paceline._imports import after_import
 from paceline._modes import compilation_check, is_compiling, trains
 from paceline._native import Phase
 from paceline._pauses import Evaluation
@@ -130,47 +129,30 @@ def parameters_of(optimizer):
 def observe_modules(distributed):
     """Reports the passes of each module in `DistributedDataParallel`, and its evaluations.
 
-    Nothing is stored in a module, which the job may pickle. A hook would also change how `torch.compile` compiles it. The forward
-    pass of a compiled one is the call of the module that `torch.compile` returned.
+    Nothing is stored in a module, which the job may pickle. A hook would also change how `torch.compile` compiles it.
     """
     wrapper = distributed.DistributedDataParallel
     make, forward = wrapper.__init__, wrapper.forward
     # The check is looked up when a module is made, because this function runs while PyTorch is being imported.
     observers_of, compiles_caller = ByIdentity(), None
-    # The modules whose forward pass is in progress. One that `torch.compile` gives up on runs within its own call.
-    entered = []
 
     @functools.wraps(make)
     def made(self, *arguments, **named):
         make(self, *arguments, **named)
         guarded(observe, self)
 
-    def observed(forward, module_of):
-        @functools.wraps(forward)
-        def observed_forward(self, *inputs, **named):
-            # Nothing below may become part of compiled code.
-            if compiles_caller is None or compiles_caller():
-                return forward(self, *inputs, **named)
-            module = guarded(module_of, self)
-            observers = guarded(observers_of.get, module) or ()
-            if not observers or any(one is module for one in entered):
-                return forward(self, *inputs, **named)
-            entered.append(module)
-            for observer in observers:
-                guarded(observer.forward_begins)
-            try:
-                output = forward(self, *inputs, **named)
-            finally:
-                entered.pop()
-            for observer in observers:
-                guarded(observer.forward_ends, module, inputs, output)
-            return output
-
-        return observed_forward
-
-    def observe_compiled(eval_frame):
-        compiled = eval_frame.OptimizedModule
-        compiled.__call__ = observed(compiled.__call__, lambda module: module._orig_mod)
+    @functools.wraps(forward)
+    def observed_forward(self, *inputs, **named):
+        # Nothing below may become part of compiled code.
+        if compiles_caller is None or compiles_caller():
+            return forward(self, *inputs, **named)
+        observers = guarded(observers_of.get, self) or ()
+        for observer in observers:
+            guarded(observer.forward_begins)
+        output = forward(self, *inputs, **named)
+        for observer in observers:
+            guarded(observer.forward_ends, self, inputs, output)
+        return output
 
     def with_waits_left_out(synchronize):
         @functools.wraps(synchronize)
@@ -192,10 +174,9 @@ def observe_modules(distributed):
         observers = guarded(Passes, module, on=("cpu", "cuda")), guarded(Evaluation, module)
         observers_of.put(module, [observer for observer in observers if observer is not None])
 
-    wrapper.__init__, wrapper.forward = made, observed(forward, lambda module: module)
+    wrapper.__init__, wrapper.forward = made, observed_forward
     if hasattr(wrapper, "_sync_buffers"):
         wrapper._sync_buffers = with_waits_left_out(wrapper._sync_buffers)
-    after_import({"torch._dynamo.eval_frame": observe_compiled})
     for made_before in instances(wrapper):
         guarded(observe, made_before)
 
