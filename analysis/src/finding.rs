@@ -69,12 +69,6 @@ impl Finding {
         longer(None) > 0.0 && longer(Some(Segment::Other)) >= OUTSIDE * longer(None)
     }
 
-    /// Returns true if what all ranks lose is idle time of their devices.
-    pub(crate) fn is_idle_of_all(&self) -> bool {
-        let is_idle = |one: &Evidence| matches!(one, Evidence::OnUsualRank { segment: Segment::Idle, .. });
-        self.statement == Statement::AllAlike && self.evidence.iter().any(is_idle)
-    }
-
     /// Returns a finding without evidence.
     pub(crate) fn new(verdict: Verdict, statement: Statement) -> Self {
         Self {

@@ -137,7 +137,7 @@ pub(crate) struct Memory<'a> {
     pub(crate) placement: &'a [HostRanks],
 }
 
-/// Returns the memory that grows, of which the one that is full first comes first.
+/// Returns the memory that grows. What is full first comes first.
 pub(crate) fn growth(memory: &Memory<'_>) -> Vec<MemoryGrowth> {
     let of_hosts =
         (0..).zip(memory.of_hosts).filter_map(|(rank, levels)| Some((rank, levels.as_ref()?.growth()?)));

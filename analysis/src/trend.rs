@@ -14,7 +14,7 @@ use std::cmp::Ordering;
 
 use crate::stats;
 
-/// The number of blocks: eight in each third, the fewest of which random order seldom (3 %) passes [`MIN_TAU`].
+/// The number of blocks: eight in each third. Fewer in random order pass [`MIN_TAU`] more often than in 3 % of cases.
 const BLOCKS: usize = 24;
 /// The least number of values in a block. Fewer have no median that a single outlier leaves alone.
 const MIN_BLOCK: usize = 4;

@@ -33,9 +33,6 @@ mod processor;
 mod recurrence;
 mod stalls;
 
-#[cfg(test)]
-pub(crate) use tests::healthy;
-
 use std::collections::BTreeMap;
 use std::ops::Range;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use wire::views::Verdict;
 
 use super::*;
-use crate::finding::Statement;
+use crate::finding::{Segment, Statement};
 use crate::verdict::fixture::against_rank_1;
 use crate::wording;
 
@@ -208,4 +208,39 @@ fn steal_that_slows_all_ranks_is_in_the_sentence() {
         "All ranks compute 12.0 % longer from step 2 on while the hypervisor takes time from their cores (steal), which \
          costs 5.00 ms per step (10.0 % of step time)."
     );
+}
+
+/// Returns whether a finding on rank 1, which costs 10 % of the step for a while, is a note for ranks that share two cores: each runs for
+/// 40 % of the time, and other processes use as much of the cores as `others` milliseconds per second.
+fn is_scatter(cause: Cause, others: u64, change: impl Fn(&mut Finding)) -> bool {
+    let used = [(Ran, 400), (Busy, 800 + others), (Stolen, 0), (Waited, 300)];
+    let (ranks, fits) = ([rank(7, "0-1", &used), rank(8, "0-1", &used)], [Some(ClockFit::exact()); 2]);
+    let mut finding = against_rank_1(cause);
+    finding.verdict.persistence = Some(Persistence::Transient);
+    change(&mut finding);
+    explain(&mut finding, &Hosts { ranks: &ranks, fits: &fits }, (ServerNanos(0), ServerNanos(10 * SECOND)));
+    finding.is_scatter
+}
+
+#[test]
+fn slow_compute_on_cores_that_others_use_is_scatter() {
+    let is = |others, change: fn(&mut Finding)| is_scatter(Cause::Compute, others, change);
+    assert!(is(100, |_| {}));
+    assert!(!is(30, |_| {}), "others use too little of the cores");
+    assert!(!is(100, |finding| finding.verdict.persistence = Some(Persistence::Persistent)));
+    assert!(!is(100, |finding| finding.reason = Some(Reason::OwnCode)), "its stacks show a line of its own");
+    assert!(!is(500, |finding| finding.verdict.cost_share = 0.6), "contended cores do not cost as much");
+    assert!(is_scatter(Cause::Network, 100, |finding| finding.verdict.persistence =
+        Some(Persistence::Persistent)));
+    assert!(!is_scatter(Cause::MoreWork, 100, |_| {}));
+}
+
+#[test]
+fn what_contended_cores_cannot_stretch_so_far_is_no_scatter() {
+    let input = |usual: f64| {
+        let longer = Evidence::Longer { segment: Segment::Input, nanos: 6.0, usual };
+        is_scatter(Cause::Input, 100, move |finding| finding.evidence.push(longer.clone()))
+    };
+    assert!(input(3.0), "it takes three times as long as on the other ranks");
+    assert!(!input(1.0), "it takes seven times as long");
 }

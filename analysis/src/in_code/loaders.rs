@@ -76,7 +76,7 @@ mod tests {
 
     use super::*;
     use crate::verdict::fixture::against_rank_1;
-    use crate::verdict::healthy;
+    use crate::verdict::tests::healthy;
     use crate::wording;
 
     /// Stacks of a rank whose workers get samples in this number of 100 samples.

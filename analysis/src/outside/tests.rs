@@ -35,7 +35,7 @@ fn goodput(attempts: u32, uses: &[(TimeUse, u64)]) -> Goodput {
     }
 }
 
-/// A step of a second, of which a tenth is a checkpoint.
+/// A step of a second. A tenth of it is a checkpoint.
 fn step() -> StepAccount {
     StepAccount {
         pauses: [S as f64 / 10.0, 0.0, 0.0, 0.0],
@@ -60,7 +60,7 @@ fn restarts_that_cost_most_come_first_with_what_each_costs() {
     let said = wording::verdict(restarts.clone());
     assert_eq!(
         said.sentence,
-        "The job was restarted 3 times, each of which cost 80.0 s (30.0 s until the first step and 50.0 s of steps done again): \
+        "The job was restarted 3 times, and each time cost 80.0 s (30.0 s until the first step and 50.0 s of steps done again): \
          24.0 % of the wall time."
     );
     assert_eq!((said.cause, said.lost_nanos(), said.affected_steps), (Cause::Restart, 240 * S, 3));
@@ -94,7 +94,10 @@ fn a_start_is_a_loss_if_it_is_long_in_seconds_and_in_share() {
     let long = start(200);
     assert_eq!(long.verdicts[0].verdict.cause, Cause::Start);
     let said = wording::verdict(long.verdicts[0].clone());
-    assert_eq!(said.sentence, "The job took 3 min 40 s to its first step, 22.0 % of the wall time so far.");
+    assert_eq!(
+        said.sentence,
+        "The job took 3 min 40 s to reach its first step, 22.0 % of the wall time so far."
+    );
     assert!(start(30).verdicts.iter().chain(&start(30).notes).all(|one| one.verdict.cause != Cause::Start));
     let mut short_share = goodput(1, &[(TimeUse::Launch, 20), (TimeUse::Setup, 200)]);
     short_share.uses.insert(TimeUse::Compute, 20_000 * S);

@@ -27,6 +27,12 @@ const PHASE_EXPLAINS: f64 = 0.5;
 /// The share of the whole saving that one rank must save for ranks not to take turns.
 const ONE_RANK_EXPLAINS: f64 = 0.75;
 
+/// The share of the steps from which a cost of all ranks is worth a verdict in a recording of few steps. Two of three recorded steps may
+/// be unusual ones.
+const CLEAR_SHARE: f64 = 0.2;
+/// The least share of each single step that is so lost, as a part of [`CLEAR_SHARE`].
+const CLEAR_IN_EACH: f64 = 0.5;
+
 /// The least share of the time outside of phases that devices must be idle for it to be theirs.
 const MOSTLY_IDLE: f64 = 0.5;
 
@@ -47,12 +53,6 @@ pub(super) fn verdicts(window: &Window<'_>, explained: u64, setting: &Setting<'_
     }
     found
 }
-
-/// The share of the steps from which a cost of all ranks is worth a verdict in a recording of few steps. Two of three recorded steps may
-/// be unusual ones.
-const CLEAR_SHARE: f64 = 0.2;
-/// The least share of each single step that is so lost, as a part of [`CLEAR_SHARE`].
-const CLEAR_IN_EACH: f64 = 0.5;
 
 /// Finds what all ranks of a recorded job of few steps lose alike, if its share is clear: large, and not that of a single step.
 pub(super) fn clear(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Vec<Finding> {

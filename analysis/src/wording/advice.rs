@@ -42,10 +42,6 @@ pub(crate) fn advice(finding: &Finding) -> String {
             "The ranks share this host: see whether it has memory bandwidth and cores left for the collectives of this rank."
         }
         (Some(Culprit::Rank(_)), cause, _) => on_one(cause),
-        _ if finding.is_idle_of_all() => {
-            "See what the hosts do while the devices do nothing: waits for results of the device, allocations, input, or Python between \
-             kernels. CUDA graphs or a compiled model launch kernels faster."
-        }
         (_, Cause::Network | Cause::Communication, _) => on_network(is_one_host),
         (_, cause, _) => on_several(cause),
     };

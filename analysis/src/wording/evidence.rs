@@ -186,7 +186,7 @@ impl Who<'_> {
             ),
             Evidence::InCode { place, rank, other_rank } => self.in_code(place, *rank, *other_rank),
             Evidence::LoadersAtWork { of: [(rank, own), (other_rank, other)] } => format!(
-                "the loader workers of rank {rank} are at work {} of the time and those of rank {other_rank} {}: neither keep up",
+                "the loader workers of rank {rank} are at work {} of the time and those of rank {other_rank} {}: neither loader keeps up",
                 units::percent(*own),
                 units::percent(*other)
             ),

@@ -134,7 +134,6 @@ fn all_alike(finding: &Finding) -> String {
         }
         Cause::Communication => "wait for collectives that the backward pass does not hide",
         Cause::CollectiveConfiguration => "wait for their last buckets, which could start earlier",
-        _ if finding.is_idle_of_all() => "have devices that do nothing",
         _ => "are outside the passes, the input and the optimizer",
     };
     format!("All ranks {what}, which costs {cost} per step ({share} of step time){}.", place(finding))
@@ -146,7 +145,7 @@ fn restarted(finding: &Finding, recovery: f64, repeated: f64) -> String {
     let (each, share) = cost(verdict);
     let (times, total) = match verdict.affected_steps {
         1 => ("once".into(), "which cost"),
-        times => (format!("{} times", units::count(times)), "each of which cost"),
+        times => (format!("{} times", units::count(times)), "and each time cost"),
     };
     let of = match repeated > 0.0 {
         true => format!(
@@ -161,7 +160,7 @@ fn restarted(finding: &Finding, recovery: f64, repeated: f64) -> String {
 
 fn started_late(finding: &Finding) -> String {
     let (nanos, share) = cost(&finding.verdict);
-    format!("The job took {nanos} to its first step, {share} of the wall time so far.")
+    format!("The job took {nanos} to reach its first step, {share} of the wall time so far.")
 }
 
 /// Says what grows, from when to when, how fast, and what it costs.

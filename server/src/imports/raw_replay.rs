@@ -74,7 +74,7 @@ impl Replay {
         self.points.len() - 1
     }
 
-    /// Adds a rank, of which gaps between the calls of a thread that are sleeps get shorter by `sleep`.
+    /// Adds a rank. Gaps between the calls of a thread get shorter by `sleep` if they are sleeps.
     fn rank(&mut self, events: &[Event<'_>], is_sleep: impl Fn(i64) -> bool, sleep: i64) -> usize {
         let host =
             |name: &str| events.iter().filter(move |event| event.name.starts_with(name)).collect::<Vec<_>>();
@@ -279,7 +279,7 @@ fn sleeps_that_are_hidden_cost_what_a_replay_of_the_raw_traces_says() {
         (lost - saved).abs() < 0.005 * run,
         "{lost} ns are said to be lost, and a replay saves {saved} ns of {run}"
     );
-    // Six sleeps of 20.1 ms, most of which costs nothing.
+    // Six sleeps of 20.1 ms. Most of that time costs nothing.
     assert!(saved < 0.2 * 6.0 * 20.1e6, "{saved} ns");
     let sentence = &finding.expect("a note").sentence;
     assert!(sentence.contains("the rest of that costs nothing"), "{sentence}");

@@ -52,8 +52,8 @@ fn command(script: &Path, name: &str, data: &Path) -> anyhow::Result<Command> {
     if !name.starts_with("spawn_") {
         let ranks = if name.ends_with("_of_4") { "4" } else { "2" };
         command.args(["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks]);
-        // A job that plants its failure restarts once.
-        command.args(["--max-restarts", if name.starts_with("restart") { "1" } else { "0" }]);
+        // Only a job that fails on purpose starts again. Over gloo, an attempt may fail to connect.
+        command.args(["--max-restarts", if name.starts_with("restart") { "3" } else { "0" }]);
     }
     command.arg(script);
     Ok(command)

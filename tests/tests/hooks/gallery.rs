@@ -26,6 +26,11 @@ fn a_checkpoint_that_rank_0_writes_while_others_wait() -> anyhow::Result<()> {
 }
 
 #[test]
+fn a_late_rank_of_a_model_with_buffers() -> anyhow::Result<()> {
+    is_right("buffers_rank_1")
+}
+
+#[test]
 fn metrics_that_all_ranks_write_now_and_then() -> anyhow::Result<()> {
     is_right("log_all")
 }

@@ -153,7 +153,7 @@ pub struct LastRank {
     pub rank: Rank,
     /// The number of collectives that it starts last.
     pub last: u64,
-    /// The number of collectives of all ranks of which the last rank is known.
+    /// The number of collectives whose last rank is known, over all ranks.
     pub collectives: u64,
     /// By how much it starts those that it starts last after the rank before it: the sum over them, in nanoseconds per step.
     pub nanos_per_step: f64,

@@ -379,7 +379,7 @@ pub struct Report {
     /// at all: the newest 64, oldest first. Reports over a part of a run, as of a selected range, have none.
     #[serde(default)]
     pub past_faults: Vec<PastFault>,
-    /// The memory that grows all along, of which the one that is full first comes first.
+    /// The memory that grows all along. What is full first comes first.
     #[serde(default)]
     pub memory: Vec<MemoryGrowth>,
     /// Effects that cost too little for a verdict. No alert or check acts on them.

@@ -88,7 +88,7 @@ fn healthy_jobs_on_shared_cores_do_not_grow() {
 
 #[test]
 fn slow_growth_of_a_long_run_is_seen_in_its_course() {
-    // 40 ms over 4,000 steps, of which the report covers the last 300.
+    // 40 ms over 4,000 steps. The report covers the last 300.
     let of = |first: u64, every: u64| {
         let grown = |step: u64| Some((step * MS / 100, Part::Other));
         let mut steps = run(STEPS, |at, _| grown(first + at * every));

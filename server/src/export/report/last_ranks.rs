@@ -28,8 +28,8 @@ pub(super) fn last_ranks(report: &Report) -> Option<Section> {
     };
     let about = vec![
         format!(
-            "How much later than the rank before it the last rank starts a collective, per step, in {} collectives of which the last rank \
-             is known. It costs only what the other ranks cannot use for other work or other waits.",
+            "How much later than the rank before it the last rank starts a collective, per step, in the {} collectives whose last \
+             rank is known. It costs only what the other ranks cannot use for other work or other waits.",
             units::count(latest.collectives)
         ),
         sentence(report, latest),
@@ -53,14 +53,14 @@ fn cells(report: &Report, rank: &LastRank) -> Vec<Cell> {
     ]
 }
 
-/// Says whose most of the lateness is, and what of it a fix saves; empty if it is no one's.
+/// Names the rank that has most of the lateness, and says how much a fix saves; empty if no rank has most of it.
 fn sentence(report: &Report, latest: &LastRank) -> String {
     if latest.share < MOST {
         return String::new();
     }
     let of_it = match saving(report, latest) {
         Some(saving) if saving < MOST * latest.nanos_per_step => {
-            format!(", of which a fix saves {}", nanos(saving.max(0.0)))
+            format!("; a fix saves {}", nanos(saving.max(0.0)))
         }
         _ => String::new(),
     };
