@@ -80,6 +80,11 @@ impl StepAccount {
         at(part).map_or(0.0, |at| self.usual[at])
     }
 
+    /// Returns how much longer one part takes the slowest rank than the usual one.
+    pub(crate) fn uneven(&self, part: Part) -> f64 {
+        at(part).map_or(0.0, |at| self.uneven.parts[at])
+    }
+
     /// Returns the sum of all parts: the period, or the longest own work if that is longer.
     pub(crate) fn total(&self) -> f64 {
         self.pauses.iter().sum::<f64>() + self.uneven.nanos + sum(&self.usual) + self.transfer

@@ -105,8 +105,8 @@ pub(crate) enum Statement {
     InRecordedSteps { steps: usize, mostly_hidden: Option<f64> },
     /// The named rank computes by this much longer per step than the next one of its group, in nanoseconds.
     LongestOfGroup { nanos: f64 },
-    /// Ranks take turns at being last.
-    Turns { kept_off_processors: bool },
+    /// Ranks take turns at being last. If they wait mostly for one rank, which no verdict names, it is `mostly`.
+    Turns { kept_off_processors: bool, mostly: Option<u32> },
     /// All ranks compute longer from one step on, by this share of the time before.
     Slower { share: f64 },
 }
@@ -363,7 +363,7 @@ pub(crate) enum Doubt {
     SameWorkAssumed,
     /// The ranks are all of a group that runs the same collectives and messages, and may be given more work than others.
     WholeGroup,
-    /// A part of the saving belongs to ranks that other verdicts name.
+    /// A part of the saving is in the cost of other verdicts.
     Explained { nanos: f64 },
     /// The processors of all ranks vary this much.
     ProcessorsVary,

@@ -46,7 +46,7 @@ use crate::finding::{Finding, Statement};
 use crate::step::StepAnalysis;
 use crate::{hang, stats, trend};
 use claim::Claim;
-pub(crate) use everyone::against_all;
+pub(crate) use everyone::{MIN_SHARE, against_all};
 use evidence::Case;
 use excess::Excess;
 use grows::Grows;
@@ -181,8 +181,8 @@ fn verdicts(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Findings {
         late.iter_mut().for_each(|finding| grows.tell(finding, steps, course));
     }
     let lost: u64 = late.iter().map(|late| late.verdict.lost_nanos()).sum();
+    let mut of_all = everyone::verdicts(&window, lost / steps.len() as u64, &all, setting);
     all.extend(late);
-    let mut of_all = everyone::verdicts(&window, lost / steps.len() as u64, setting);
     if let Some(growth) = grows.and_then(|grows| grows.of_all(&window, course, setting)) {
         of_all.retain(|other| !grows::explains(&growth, other));
         all.push(growth);

@@ -110,11 +110,13 @@ pub enum Phase {
     GarbageCollection,
     /// The host compiles the model.
     Compilation,
+    /// The host waits for a collective.
+    Wait,
 }
 
 impl Phase {
     /// The phases by their codes.
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Input,
         Self::Copy,
         Self::Forward,
@@ -124,6 +126,7 @@ impl Phase {
         Self::Evaluation,
         Self::GarbageCollection,
         Self::Compilation,
+        Self::Wait,
     ];
 
     /// Reads a code; `None` for an unknown one.
@@ -145,13 +148,14 @@ impl Phase {
             Self::Evaluation => SpanKind::Evaluation,
             Self::GarbageCollection => SpanKind::GarbageCollection,
             Self::Compilation => SpanKind::Compilation,
+            Self::Wait => SpanKind::Blocked,
         }
     }
 
     /// Returns whether a device that has nothing left to do waits for the host in this phase.
     #[must_use]
     pub fn holds_device_up(self) -> bool {
-        !matches!(self, Self::Forward | Self::Backward | Self::Optimizer)
+        !matches!(self, Self::Forward | Self::Backward | Self::Optimizer | Self::Wait)
     }
 }
 

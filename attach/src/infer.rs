@@ -9,3 +9,4 @@ pub mod messages;
 pub(crate) mod phases;
 pub mod place;
 pub mod steps;
+mod waits;

@@ -23,4 +23,6 @@ for epoch in range(2):
         if one is None:
             break
         train(model, optimizer, *one)
+# The ranks take turns at waiting, and in each step the job waits for the one that waits longest.
+clock.of_slowest_rank()
 end({"who": "all", "causes": ["input"], "line": "input_slow_workers.py", "function": "__getitem__"}, clock, rank == 0)

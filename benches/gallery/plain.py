@@ -111,6 +111,12 @@ class Clock:
     def __exit__(self, *_):
         self.times.append(time.perf_counter() - self.began)
 
+    def of_slowest_rank(self):
+        """Makes each time that of the rank that it takes longest. All ranks must call this."""
+        all_times = [None] * dist.get_world_size()
+        dist.all_gather_object(all_times, self.times)
+        self.times = [max(times) for times in zip(*all_times)]
+
 
 def state(truth, clock=None, speaks=True):
     """Prints the truth, from the one rank that knows it. With `times`, the trouble comes so often in each step."""

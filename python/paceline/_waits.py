@@ -1,7 +1,7 @@
 """Observes the job's own waits for collectives.
 
-They are no part of the phase that they interrupt: a forward pass that waits for parameters, as in FSDP, does not compute. And
-some collectives end with them: waiting for gloo's reduce-scatter copies its result, so a second wait, from a thread of ours,
+They are no part of the phase that they interrupt: a forward pass that waits for parameters, as in FSDP, does not compute. Of a job
+whose passes are not observed, as one that reduces its gradients itself, they say when it does not compute. And some collectives end with them: waiting for gloo's reduce-scatter copies its result, so a second wait, from a thread of ours,
 would overwrite what the job has made of it since.
 """
 
@@ -10,8 +10,12 @@ from time import monotonic_ns
 
 from paceline._agent import agent
 from paceline._errors import guarded
+from paceline._native import Phase
 from paceline._thread import is_training
 from paceline._waiter import of_the_job
+
+# The code of the phase in the agent's library.
+WAIT = 9
 
 # The phases in which the job may wait.
 phases = []
@@ -25,16 +29,20 @@ def interrupt(*of):
 @functools.lru_cache(maxsize=None)
 def observe_waits(work):
     """Observes the waits of a class of PyTorch's work from now on."""
-    wait = work.wait
+    wait, phase = work.wait, Phase(agent(), WAIT)
 
     @functools.wraps(wait)
     def waited(self, *arguments, **named):
         if not guarded(is_training):
             return wait(self, *arguments, **named)
         of = guarded(interrupted)
+        # Observed passes end and begin again.
+        if not phases:
+            guarded(phase.begin)
         try:
             return wait(self, *arguments, **named)
         finally:
+            guarded(phase.end)
             guarded(end_wait, self, of)
 
     work.wait = waited

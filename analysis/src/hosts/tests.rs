@@ -162,7 +162,7 @@ fn the_sentence_names_what_keeps_ranks_off_their_processors_in_turn() {
     let ranks = [rank(7, "0", &QUIET), rank(8, "1", &taken)];
     let mut all = against_rank_1(Cause::Host);
     all.verdict.culprit = Some(Culprit::All);
-    all.statement = Statement::Turns { kept_off_processors: true };
+    all.statement = Statement::Turns { kept_off_processors: true, mostly: None };
     let fits = vec![Some(ClockFit::exact()); 2];
     explain(&mut all, &Hosts { ranks: &ranks, fits: &fits }, (ServerNanos(0), ServerNanos(10 * SECOND)));
     let all = wording::verdict(all);

@@ -4,58 +4,103 @@
 //! whoever is the slowest for now, although the next one is as slow. The workers' stacks show it: those of a rank whose input is fast
 //! enough mostly wait.
 
+use wire::live::Part;
+use wire::stacks::Profile;
 use wire::views::{Cause, Culprit, Verdict, VerdictState};
 
 use super::Code;
+use crate::account::StepAccount;
 use crate::finding::{Evidence, Finding, Statement};
 use crate::stacks::{During, busiest, workers_at_work};
-use crate::verdict::{Findings, hours_per_day};
+use crate::stats;
+use crate::verdict::{Findings, MIN_SHARE, hours_per_day};
 
 /// The share of their time from which workers do not keep up.
 const BUSY: f64 = 0.8;
 
-/// Replaces the verdicts on single ranks that wait for their input by one on all ranks, if the loaders of the others are as busy.
+/// Replaces the verdicts on ranks that wait for their input by one on all ranks, if the loaders of two of them do not keep up.
 pub(crate) fn settle(found: &mut Findings, code: &Code<'_>) {
-    let Some((evidence, busy)) = found.verdicts.iter().find_map(|finding| busy_loaders(finding, code)) else {
+    let Some(evidence) = found.verdicts.iter().find_map(|finding| busy_loaders(finding, code)) else {
         return;
     };
-    let is_of_it =
-        |finding: &Finding| finding.verdict.cause == Cause::Input && finding.verdict.recurrence.is_none();
-    let (of_input, others) = std::mem::take(&mut found.verdicts).into_iter().partition(is_of_it);
+    // What happens to all ranks now and then is something else, such as new workers in each epoch.
+    let is_other = |finding: &Finding| {
+        let verdict = &finding.verdict;
+        verdict.cause != Cause::Input || verdict.culprit == Some(Culprit::All) && verdict.recurrence.is_some()
+    };
+    let (others, of_input) = std::mem::take(&mut found.verdicts).into_iter().partition(is_other);
     found.verdicts = others;
-    found.notes.retain(|finding| !is_of_it(finding));
-    let Some(mut finding) = on_all(of_input, code) else { return };
-    finding.evidence.splice(0..0, [evidence, busy].into_iter().flatten());
+    found.notes.retain(is_other);
+    let accounts: Vec<StepAccount> = code.steps.iter().filter_map(|step| StepAccount::new(step)).collect();
+    let lost = lost_to_input(&accounts, &found.verdicts);
+    let Some(mut finding) = on_all(of_input, lost, code) else { return };
+    finding.evidence.splice(0..0, evidence);
     found.verdicts.push(finding);
+    leave_to_turns(found, &accounts);
     found.sort();
 }
 
-/// Returns the line of the workers and how busy they are, if the finding is on one rank and those of another rank are as busy.
-fn busy_loaders(finding: &Finding, code: &Code<'_>) -> Option<(Option<Evidence>, Option<Evidence>)> {
+/// Returns the line of the workers and how busy they are, if the finding is on input and the loaders of two ranks do not keep up.
+fn busy_loaders(finding: &Finding, code: &Code<'_>) -> Option<Vec<Evidence>> {
     let verdict = &finding.verdict;
-    let &[rank] = verdict.culprit.as_ref()?.ranks() else { return None };
-    if verdict.cause != Cause::Input || !matches!(finding.statement, Statement::Late { .. }) {
+    if verdict.cause != Cause::Input
+        || !matches!(finding.statement, Statement::Late { .. } | Statement::AllAlike)
+    {
         return None;
     }
-    let busy = |rank: u32| workers_at_work(code.profile_of(rank)?).filter(|share| *share >= BUSY);
-    let own = busy(rank)?;
-    let others = (0..code.stacks.len() as u32).filter(|other| *other != rank);
-    let (other_rank, other) = others.filter_map(|other| Some((other, busy(other)?))).next()?;
-    let place = busiest(code.profile_of(rank)?, During::Input);
-    let place = place.map(|place| Evidence::InCode { place, rank, other_rank: None });
-    Some((place, Some(Evidence::LoadersAtWork { of: [(rank, own), (other_rank, other)] })))
+    let busy = |rank: u32| Some((rank, busy(code.profile_of(rank)?)?));
+    let named = verdict.culprit.as_ref()?.ranks();
+    let ranks = 0..code.stacks.len() as u32;
+    let others = ranks.filter(|rank| !named.contains(rank));
+    let mut of = named.iter().copied().chain(others).filter_map(busy);
+    // The first of them is the named one, if any is.
+    let of = [of.next()?, of.next()?];
+    if !(named.is_empty() || named.contains(&of[0].0)) {
+        return None;
+    }
+    let place = busiest(code.profile_of(of[0].0)?, During::Input);
+    let place = place.map(|place| Evidence::InCode { place, rank: of[0].0, other_rank: None });
+    Some(place.into_iter().chain([Evidence::LoadersAtWork { of }]).collect())
 }
 
-/// Returns one finding on all ranks that costs what these cost together.
-fn on_all(found: Vec<Finding>, code: &Code<'_>) -> Option<Finding> {
+/// Returns the time for which steps wait for input, on the usual rank and then on the slowest one, less what `others` explain of it, in
+/// nanoseconds.
+fn lost_to_input(accounts: &[StepAccount], others: &[Finding]) -> f64 {
+    let of_step = |account: &StepAccount| account.usual(Part::Input) + account.uneven(Part::Input);
+    let explained = others.iter().filter(|other| other.verdict.cause == Cause::Input);
+    let explained: u64 = explained.map(|other| other.verdict.lost_nanos()).sum();
+    (accounts.iter().map(of_step).sum::<f64>() - explained as f64).max(0.0)
+}
+
+/// Leaves to ranks that take turns at being last what is no wait for input.
+fn leave_to_turns(found: &mut Findings, accounts: &[StepAccount]) {
+    let mean = |of: &dyn Fn(&StepAccount) -> f64| stats::mean(accounts.iter().map(of)).unwrap_or(0.0);
+    let rest = mean(&|account| account.uneven.nanos - account.uneven(Part::Input));
+    let share = rest / mean(&StepAccount::total).max(1.0);
+    for list in [&mut found.verdicts, &mut found.notes] {
+        list.retain(|finding| !matches!(finding.statement, Statement::Turns { .. }) || share >= MIN_SHARE);
+        let turns = list.iter_mut().filter(|finding| matches!(finding.statement, Statement::Turns { .. }));
+        for verdict in turns.map(|finding| &mut finding.verdict) {
+            verdict.cost_nanos_per_step = verdict.cost_nanos_per_step.min(rest as u64);
+            verdict.cost_share = verdict.cost_share.min(share);
+        }
+    }
+}
+
+/// Returns the share of their time in which a rank's workers are at work, if they do not keep up.
+pub(super) fn busy(profile: &Profile) -> Option<f64> {
+    workers_at_work(profile).filter(|share| *share >= BUSY)
+}
+
+/// Returns one finding on all ranks that costs `lost` nanoseconds in all.
+fn on_all(found: Vec<Finding>, lost: f64, code: &Code<'_>) -> Option<Finding> {
     let (first, last) = (code.steps.first()?, code.steps.last()?);
-    let lost: u64 = found.iter().map(|finding| finding.verdict.lost_nanos()).sum();
     let total: u64 = code.steps.iter().map(|step| step.period_nanos()).sum();
-    let share = lost as f64 / total.max(1) as f64;
+    let share = lost / total.max(1) as f64;
     let steps = code.steps.len() as u64;
     let worst = found.into_iter().max_by_key(|finding| finding.verdict.lost_nanos())?;
     let verdict = Verdict {
-        cost_nanos_per_step: lost / steps.max(1),
+        cost_nanos_per_step: lost as u64 / steps.max(1),
         cost_share: share,
         affected_steps: steps,
         device_hours_per_day: hours_per_day(share, VerdictState::Active, first.ranks.len()),
@@ -72,11 +117,11 @@ mod tests {
     use std::sync::Arc;
 
     use wire::clock::MonoNanos;
-    use wire::stacks::{Frame, Profile, Stack, Stacks, StacksOutcome, ThreadRole, ThreadStacks};
+    use wire::stacks::{Frame, Stack, Stacks, StacksOutcome, ThreadRole, ThreadStacks};
 
     use super::*;
     use crate::verdict::fixture::against_rank_1;
-    use crate::verdict::tests::healthy;
+    use crate::verdict::tests::{MS, run};
     use crate::wording;
 
     /// Stacks of a rank whose workers get samples in this number of 100 samples.
@@ -102,9 +147,10 @@ mod tests {
         Some(Arc::new(Stacks { request: 1, from: MonoNanos(0), until: MonoNanos(1), outcome }))
     }
 
-    /// Returns the sentences on a job of ten steps in which rank 1 waits 5 ms for its input in five of them.
+    /// Returns the sentences on a job of ten steps, in five of which rank 1 waits 5 ms for its input, beside 1 ms in each step.
     fn settled(at_work: [u64; 2]) -> Vec<String> {
-        let (stacks, steps) = (at_work.map(stacks), healthy(10));
+        let waits = |step: u64, rank| (rank == 1 && step < 5).then_some((5 * MS, Part::Input));
+        let (stacks, steps) = (at_work.map(stacks), run(10, waits));
         let steps: Vec<_> = steps.iter().collect();
         let mut found = Findings { verdicts: vec![against_rank_1(Cause::Input)], notes: Vec::new() };
         settle(&mut found, &Code { stacks: &stacks, long_steps: &[], lines: &[], fits: &[], steps: &steps });
@@ -114,7 +160,7 @@ mod tests {
     #[test]
     fn a_loader_that_is_as_busy_as_the_slow_one_does_not_keep_up_either() {
         let [all] = &settled([92, 97])[..] else { panic!("one verdict") };
-        assert!(all.starts_with("All ranks wait for their input, which costs 2.50 ms per step"), "{all}");
+        assert!(all.starts_with("All ranks wait for their input, which costs 3."), "{all}");
         assert!(all.ends_with(", in train.py:5 (__getitem__)."), "{all}");
         let [one] = &settled([30, 97])[..] else { panic!("one verdict") };
         assert!(one.starts_with("Rank 1 waits for its input"), "{one}");

@@ -4,7 +4,7 @@ use wire::event::SpanKind;
 use wire::stacks::{Profile, ThreadRole};
 use wire::views::Cause;
 
-use super::Code;
+use super::{Code, loaders};
 use crate::finding::{Evidence, Finding};
 use crate::long_steps::{long_line, merged, within};
 use crate::stacks::{During, busiest};
@@ -55,9 +55,12 @@ fn sampled(finding: &Finding, suspects: &[u32], code: &Code<'_>) -> Option<Evide
     Some(Evidence::InCode { place, rank, other_rank })
 }
 
-/// Returns the line in which the loader workers of a rank mostly are. A rank takes stacks of itself and not of them.
+/// Returns the line in which the loader workers of a rank mostly are, if they do not keep up. A rank takes stacks of itself and not of
+/// them. Workers that start again, for instance, are at work for a short time.
 fn of_workers(rank: u32, code: &Code<'_>) -> Option<Evidence> {
-    let place = busiest(code.profile_of(rank)?, During::Input)?;
+    let profile = code.profile_of(rank)?;
+    loaders::busy(profile)?;
+    let place = busiest(profile, During::Input)?;
     (place.role == ThreadRole::Worker).then_some(Evidence::InCode { place, rank, other_rank: None })
 }
 

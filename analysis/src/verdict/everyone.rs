@@ -8,8 +8,8 @@ use super::course::dated;
 use super::evidence::SHARED_CORES;
 use super::excess::{CPU_EXPLAINS, Variation};
 use super::longest::longest;
-use super::now_and_then::{Window, long_excess};
-use super::{HIGH_CONFIDENCE_STEPS, Setting, hours_per_day, processor};
+use super::now_and_then::Window;
+use super::{HIGH_CONFIDENCE_STEPS, Setting, hours_per_day, processor, ranks_of};
 use crate::account::StepAccount;
 use crate::change_point::change_point;
 use crate::finding::{Doubt, Evidence, Finding, Risen, Segment, Statement};
@@ -19,7 +19,7 @@ use crate::stats;
 use crate::step::StepAnalysis;
 
 /// The share of the step from which a cost of all ranks is worth a verdict.
-const MIN_SHARE: f64 = 0.05;
+pub(crate) const MIN_SHARE: f64 = 0.05;
 /// The share of the step from which parameter updates are worth a verdict. Every training job has them.
 const MIN_OPTIMIZER_SHARE: f64 = 0.25;
 /// The share of the whole saving that evening out one phase must save for the phase to explain an imbalance.
@@ -39,13 +39,20 @@ const MOSTLY_IDLE: f64 = 0.5;
 /// The share of slower compute by which steps must become slower too. Otherwise the additional compute was hidden.
 const RISES_ALONG: f64 = 0.5;
 
-/// Finds all verdicts on all ranks. `explained` is the cost that other findings explain already, in nanoseconds per step, averaged
-/// over all steps. The newest step that can be shown becomes the example.
-pub(super) fn verdicts(window: &Window<'_>, explained: u64, setting: &Setting<'_>) -> Vec<Finding> {
+/// Finds all verdicts on all ranks. `explained` is the cost that findings on ranks explain already, in nanoseconds per step, averaged
+/// over all steps, and `now_and_then` are those on what most steps do not have. The newest step that can be shown becomes the example.
+pub(super) fn verdicts(
+    window: &Window<'_>,
+    explained: u64,
+    now_and_then: &[Finding],
+    setting: &Setting<'_>,
+) -> Vec<Finding> {
     let steps = window.steps;
-    let mut found = if setting.has_only_collectives { Vec::new() } else { shared(window) };
+    let shared = if setting.has_only_collectives { Vec::new() } else { shared(window, now_and_then) };
+    let in_turns: f64 = shared.iter().map(|shared| shared.in_turns).sum();
+    let mut found: Vec<Finding> = shared.into_iter().map(|shared| shared.finding).collect();
     found.extend(transfers(window));
-    found.extend(turns(window, explained, setting));
+    found.extend(turns(window, explained, in_turns, setting));
     found.extend(drift(steps, setting));
     let newest = steps.iter().rev().find(|step| setting.can_show(step)).map(|step| step.step.0);
     for finding in &mut found {
@@ -63,7 +70,7 @@ pub(super) fn clear(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Vec<Findi
     let each: Vec<Window<'_>> =
         (0..steps.len()).map(|at| Window::new(&steps[at..=at], &accounts[at..=at])).collect();
     let lost = |window: &Window<'_>, cause: Cause| -> f64 {
-        let found = shared(window).into_iter().chain(transfers(window));
+        let found = findings_on_all(window);
         found.filter(|finding| finding.verdict.cause == cause).map(|finding| finding.verdict.cost_share).sum()
     };
     let whole = Window::new(steps, &accounts);
@@ -72,8 +79,7 @@ pub(super) fn clear(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Vec<Findi
         let in_each = each.iter().all(|window| lost(window, verdict.cause) >= CLEAR_IN_EACH * CLEAR_SHARE);
         verdict.cost_share >= CLEAR_SHARE && in_each
     };
-    let mut found: Vec<Finding> =
-        shared(&whole).into_iter().chain(transfers(&whole)).filter(is_clear).collect();
+    let mut found: Vec<Finding> = findings_on_all(&whole).filter(is_clear).collect();
     for finding in &mut found {
         finding.verdict.confidence = Confidence::Medium;
         finding.verdict.onset = None;
@@ -107,8 +113,22 @@ pub(crate) fn against_all(
     (share >= MIN_SHARE).then(|| Finding::new(verdict, statement))
 }
 
-/// Finds parts of the step that take every rank long: what the usual rank spends on them, long steps left out.
-fn shared(window: &Window<'_>) -> Vec<Finding> {
+/// A part of the step that takes every rank long.
+struct Shared {
+    finding: Finding,
+    /// The part of its cost that the account books as uneven work, because ranks take turns at being slow in it, in nanoseconds per
+    /// step.
+    in_turns: f64,
+}
+
+/// Finds parts of the step, and transfers, that take every rank long.
+fn findings_on_all(window: &Window<'_>) -> impl Iterator<Item = Finding> {
+    shared(window, &[]).into_iter().map(|shared| shared.finding).chain(transfers(window))
+}
+
+/// Finds parts of the step that take every rank long: what the usual rank spends on them, without the long steps that `now_and_then`
+/// explains.
+fn shared(window: &Window<'_>, now_and_then: &[Finding]) -> Vec<Shared> {
     let parts: [(&[Part], Cause, Segment); 4] = [
         (&[Part::Input], Cause::Input, Segment::Input),
         (&[Part::H2d], Cause::H2d, Segment::H2d),
@@ -117,15 +137,30 @@ fn shared(window: &Window<'_>) -> Vec<Finding> {
     ];
     parts
         .into_iter()
-        .filter_map(|(parts, cause, segment)| shared_part(window, parts, cause, segment))
+        .filter_map(|(parts, cause, segment)| {
+            let is_of_it =
+                |other: &Finding| other.verdict.cause == cause && other.verdict.recurrence.is_some();
+            let ordinary = match now_and_then.iter().any(is_of_it) {
+                true => window.ordinary_steps(parts),
+                false => (0..window.steps.len()).collect(),
+            };
+            shared_part(window, &ordinary, parts, cause, segment)
+        })
         .collect()
 }
 
-fn shared_part(window: &Window<'_>, parts: &[Part], cause: Cause, segment: Segment) -> Option<Finding> {
+/// Finds one part, by the steps with these indices.
+fn shared_part(
+    window: &Window<'_>,
+    ordinary: &[usize],
+    parts: &[Part],
+    cause: Cause,
+    segment: Segment,
+) -> Option<Shared> {
     let of_step = |account: &StepAccount| parts.iter().map(|&part| account.usual(part)).sum::<f64>();
     let series: Vec<f64> = window.accounts.iter().map(of_step).collect();
-    let long: f64 = parts.iter().map(|&part| long_excess(window.accounts, part, window.usual_step)).sum();
-    let cost = (series.iter().sum::<f64>() - long) / series.len().max(1) as f64;
+    let in_turns = in_turns(window, ordinary, parts);
+    let cost = stats::mean(ordinary.iter().map(|&at| series[at]))? + in_turns;
     let mut finding = against_all(window.steps, cost, cause, Statement::AllAlike)?;
     if cause == Cause::Optimizer && finding.verdict.cost_share < MIN_OPTIMIZER_SHARE {
         return None;
@@ -144,7 +179,23 @@ fn shared_part(window: &Window<'_>, parts: &[Part], cause: Cause, segment: Segme
     if let Some(onset) = finding.verdict.onset {
         finding.evidence.push(Evidence::Rose { what: Risen::Part(segment), onset });
     }
-    Some(finding)
+    Some(Shared { finding, in_turns })
+}
+
+/// Returns what parts take the usual rank over the window beyond what they take the rank that is the usual one in each step, in
+/// nanoseconds per step. In a step, that is the faster one of two ranks. If ranks take turns at being slow, each of them spends more.
+fn in_turns(window: &Window<'_>, ordinary: &[usize], parts: &[Part]) -> f64 {
+    let of_rank = |rank: usize| {
+        let own = ordinary.iter().filter_map(|&at| window.steps[at].ranks.get(rank)?.as_ref());
+        stats::mean(own.map(|own| parts.iter().map(|&part| own.part(part) as f64).sum::<f64>()))
+    };
+    let of_account = |of: &dyn Fn(&StepAccount, Part) -> f64| {
+        let of_step = |&at: &usize| parts.iter().map(|&part| of(&window.accounts[at], part)).sum::<f64>();
+        stats::mean(ordinary.iter().map(of_step)).unwrap_or(0.0)
+    };
+    let usual = stats::lower_median((0..ranks_of(window.steps)).filter_map(of_rank)).unwrap_or(0.0);
+    let more = usual - of_account(&StepAccount::usual);
+    more.clamp(0.0, of_account(&StepAccount::uneven))
 }
 
 /// Finds devices that are idle on all ranks of a recording, however few steps and ranks it has: that they are is recorded, and no
@@ -207,8 +258,9 @@ pub(super) fn longest_of_group(steps: &[&StepAnalysis]) -> Option<Finding> {
     Some(finding)
 }
 
-/// Finds ranks that take turns at being last, or one of a group that does not.
-fn turns(window: &Window<'_>, explained: u64, setting: &Setting<'_>) -> Option<Finding> {
+/// Finds ranks that take turns at being last, or one of a group that does not. Findings on ranks explain `explained` nanoseconds per
+/// step of it, and findings on all ranks explain `in_turns`.
+fn turns(window: &Window<'_>, explained: u64, in_turns: f64, setting: &Setting<'_>) -> Option<Finding> {
     let steps = window.steps;
     // In a live run, compute may be what lies between collectives, and have waits in it.
     if setting.is_recorded
@@ -228,11 +280,14 @@ fn turns(window: &Window<'_>, explained: u64, setting: &Setting<'_>) -> Option<F
     // Evening out a pause leaves a part of it on each rank. The account takes pauses out as a whole.
     let uneven = stats::trimmed_mean(window.accounts.iter().map(|account| account.uneven.nanos), 0.02)?;
     let whole = mean(&|replay| replay.alike_nanos.into()).min(uneven);
-    let cost = whole - explained as f64;
+    let of_others = explained as f64 + in_turns;
+    let cost = whole - of_others;
     // One rank whose fix alone saves most takes no turns with others, however few steps there are to name it.
-    let ranks = replays.iter().map(|replay| replay.ranks.len()).max().unwrap_or(0);
     let of_rank = |rank: usize| mean(&|replay| replay.ranks.get(rank).map_or(0.0, |&nanos| nanos.into()));
-    if explained == 0 && (0..ranks).any(|rank| of_rank(rank) >= ONE_RANK_EXPLAINS * whole) {
+    let mut ranks = 0..replays.iter().map(|replay| replay.ranks.len()).max().unwrap_or(0);
+    let mostly = ranks.find(|&rank| explained == 0 && of_rank(rank) >= ONE_RANK_EXPLAINS * whole);
+    // What collectives say of a recorded job names such a rank.
+    if mostly.is_some() && setting.is_recorded {
         return None;
     }
     let variation = variation(steps);
@@ -251,18 +306,19 @@ fn turns(window: &Window<'_>, explained: u64, setting: &Setting<'_>) -> Option<F
     } else {
         Cause::Unknown
     };
-    let statement = Statement::Turns { kept_off_processors: off.is_some() };
+    let mostly = mostly.map(|rank| rank as u32);
+    let statement = Statement::Turns { kept_off_processors: off.is_some(), mostly };
     let mut finding = against_all(steps, cost, cause, statement)?;
     // The batches of a job and its input can be evened out. That its ranks share a machine is how it is run.
-    finding.is_scatter = !matches!(cause, Cause::MoreWork | Cause::Input);
+    finding.is_scatter = mostly.is_some() || !matches!(cause, Cause::MoreWork | Cause::Input);
     finding.evidence.push(Evidence::EvenRanksSave { nanos: whole });
     let worth_a_line = evened.iter().filter(|(_, nanos)| *nanos > 0.2 * whole);
     finding.evidence.extend(worth_a_line.map(|&(phase, nanos)| Evidence::EvenPhaseSaves { phase, nanos }));
     let varies = varies.filter(|_| cause == Cause::MoreWork);
     finding.evidence.extend(varies.map(|variation| Evidence::WorkOfRanksVaries(variation.joint())));
     finding.evidence.extend(off.map(|share| Evidence::RanksOffProcessor { share }));
-    if explained > 0 {
-        finding.counter_evidence.push(Doubt::Explained { nanos: explained as f64 });
+    if of_others > 0.0 {
+        finding.counter_evidence.push(Doubt::Explained { nanos: of_others });
     }
     Some(finding)
 }

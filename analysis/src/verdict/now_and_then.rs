@@ -78,6 +78,14 @@ impl<'a> Window<'a> {
         found
     }
 
+    /// Returns the indices of the steps in which none of these parts is far longer than usual.
+    pub(super) fn ordinary_steps(&self, parts: &[Part]) -> Vec<usize> {
+        let excess: Vec<Vec<f64>> =
+            parts.iter().filter_map(|&part| at(part)).map(|part| self.excess_of(part)).collect();
+        let is_long = |step: usize| excess.iter().any(|excess| excess[step] >= LONG * self.usual_step);
+        (0..self.steps.len()).filter(|&step| !is_long(step)).collect()
+    }
+
     /// Returns the findings on one kind of pause, one for each size.
     fn pauses(&self, kind: usize, setting: &Setting<'_>) -> Vec<Finding> {
         let mut costs: Vec<f64> = self.accounts.iter().map(|account| account.pauses[kind]).collect();
@@ -272,13 +280,4 @@ fn segment(loss: Loss) -> Segment {
             _ => Segment::Compute,
         },
     }
-}
-
-/// Returns what long steps add to a part of the usual rank's own work, in nanoseconds: over all steps, the excess over its usual
-/// length where that is at least half a usual step.
-pub(super) fn long_excess(accounts: &[StepAccount], part: Part, usual_step: f64) -> f64 {
-    let Some(part) = at(part) else { return 0.0 };
-    let usual = stats::median(accounts.iter().map(|account| account.usual[part])).unwrap_or(0.0);
-    let excess = accounts.iter().map(|account| account.usual[part] - usual);
-    excess.filter(|excess| *excess >= LONG * usual_step).sum()
 }

@@ -53,7 +53,8 @@ fn jitter(number: u64, rank: u64) -> u64 {
     (number * 7 + rank * 13 + number * rank * 5) % 11 * MS / 10
 }
 
-pub(super) fn run(steps: u64, fault: impl Fn(u64, usize) -> Option<(u64, Part)>) -> Vec<StepAnalysis> {
+/// Returns steps of four ranks in which `fault` lengthens one part of a rank by so many nanoseconds.
+pub(crate) fn run(steps: u64, fault: impl Fn(u64, usize) -> Option<(u64, Part)>) -> Vec<StepAnalysis> {
     let of = |number, rank: usize| {
         let (nanos, part) = fault(number, rank).unwrap_or((0, Part::Forward));
         (jitter(number, rank as u64) + nanos, part)
@@ -120,6 +121,18 @@ fn each_fault_is_attributed_to_its_rank_and_cause_with_its_cost() {
             assert_eq!(is_reason_doubted, part == Part::Idle, "{verdict:?}");
         }
     }
+}
+
+#[test]
+fn what_ranks_lose_in_turns_is_in_the_cost_of_its_part() {
+    // In each step two ranks wait 10 ms for their input, and the usual rank, the second fastest, does not.
+    let steps = run(200, |step, rank| ((step as usize + rank) % 4 < 2).then_some((10 * MS, Part::Input)));
+    let verdicts = judge(&steps);
+    let of_input = |verdict: &&Verdict| verdict.cause == Cause::Input;
+    let [verdict] = &verdicts.iter().filter(of_input).collect::<Vec<_>>()[..] else { panic!("{verdicts:?}") };
+    assert_eq!(verdict.culprit, Some(Culprit::All));
+    // Besides the 5 ms, every rank needs 1 ms in each step.
+    assert!(verdict.cost_nanos_per_step.abs_diff(6 * MS) <= MS / 2, "{verdict:?}");
 }
 
 #[test]

@@ -251,7 +251,7 @@ impl Who<'_> {
                 .into(),
             Doubt::AssumesAllHidden => "the cost assumes that all exposed transfer could be hidden".into(),
             Doubt::Explained { nanos } => format!(
-                "{} of that saving is attributed to the ranks that other verdicts name, and is not in this cost",
+                "{} of that saving is in the cost of other verdicts, and not in this one",
                 units::nanos(*nanos)
             ),
             Doubt::ProcessorsVary => {

@@ -22,7 +22,8 @@ pub(super) fn sentence(finding: &Finding, who: &Who<'_>) -> String {
             in_recorded_steps(finding, who, steps, mostly_hidden)
         }
         Statement::LongestOfGroup { nanos } => longest_of_group(finding, who, nanos),
-        Statement::Turns { kept_off_processors } => turns(finding, who, kept_off_processors),
+        Statement::Turns { mostly: Some(rank), .. } => mostly(finding, rank),
+        Statement::Turns { kept_off_processors, mostly: None } => turns(finding, who, kept_off_processors),
         Statement::Slower { share } => slower(finding, who, share),
     }
 }
@@ -327,6 +328,13 @@ fn longest_of_group(finding: &Finding, who: &Who<'_>, nanos: f64) -> String {
         units::nanos(nanos)
     );
     units::capitalized(&sentence)
+}
+
+fn mostly(finding: &Finding, rank: u32) -> String {
+    let (cost, share) = cost(&finding.verdict);
+    format!(
+        "Ranks wait for each other, mostly for rank {rank}, which costs {cost} per step ({share} of step time)."
+    )
 }
 
 fn turns(finding: &Finding, who: &Who<'_>, kept_off_processors: bool) -> String {

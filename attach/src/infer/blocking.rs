@@ -5,6 +5,8 @@
 //! collective starts later by the same amount. Gradients that are reduced during the backward pass do not move the next
 //! bucket.
 //!
+//! A job that waits in Python says so itself ([`super::waits`]).
+//!
 //! Without such evidence, the following is assumed. The anchor communicator, which defines the step, reduces gradients;
 //! the rank does not wait for them. All other communicators serve layers, which do wait. A rank waits for every
 //! all-to-all and for messages that it receives, and not for messages that it sends. What is assumed is marked, so that no
@@ -35,7 +37,7 @@ pub(crate) const IDLE_NANOS: i64 = 200_000;
 type Kind = (u64, Function);
 
 /// A stretch of time.
-type Stretch = (MonoNanos, MonoNanos);
+pub(crate) type Stretch = (MonoNanos, MonoNanos);
 
 /// When collectives ran in a step.
 #[derive(Debug, Default, PartialEq)]

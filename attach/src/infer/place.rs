@@ -17,6 +17,7 @@ use crate::infer::collective::{Collective, Timed};
 use crate::infer::early::Early;
 use crate::infer::phases::{Phases, Timing};
 use crate::infer::steps::{Placing, StepFinder, StepPosition};
+use crate::infer::waits::Waits;
 use crate::sampling::Steps;
 
 /// How long other communicators are awaited before an anchor is chosen, in nanoseconds. The first one to repeat may do
@@ -50,6 +51,7 @@ pub struct Placer {
     /// The collectives from before an anchor was chosen.
     early: Early,
     phases: Phases,
+    waits: Waits,
     /// Steps whose collectives have ended, and whose phases may not have been read yet.
     ended: Vec<Ended>,
     blocking: Blocking,
@@ -302,8 +304,9 @@ impl Placer {
 
     /// Records the steps whose collectives have ended. All phases up to the ends of these steps must have been added.
     pub fn settle(&mut self, mut record: impl FnMut(Event)) {
-        for ended in std::mem::take(&mut self.ended) {
+        for mut ended in std::mem::take(&mut self.ended) {
             let Ended { step, begin, end, .. } = ended;
+            ended.blocked.tell(&self.waits.until(end));
             let mut span = |kind, begin, end, cpu_nanos| {
                 if begin < end {
                     record(Event::Span(Span { step, kind, begin, end, cpu_nanos }));
@@ -342,7 +345,10 @@ impl Placer {
         if timing.phase == Phase::Input {
             self.finders.values_mut().for_each(|finder| finder.ingest_input(timing.end));
         }
-        self.phases.ingest(timing);
+        match timing.phase {
+            Phase::Wait => self.waits.add(timing.begin, timing.end),
+            _ => self.phases.ingest(timing),
+        }
     }
 
     /// Returns the record of an unfinished collective of the communicator that defines the step; `None` for others, and

@@ -1,7 +1,7 @@
 //! The stacks of a run's ranks: what they are asked for, and what they sent.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use wire::clock::ServerNanos;
@@ -52,43 +52,44 @@ impl RankStacks {
     }
 }
 
-/// The ranks whose stacks were asked for as evidence, by the cause of the verdict.
+/// The ranks whose stacks were asked for as evidence, with the causes of the verdicts.
 #[derive(Default)]
 pub struct Wanted(BTreeMap<(u32, Cause), ServerNanos>);
 
 impl Wanted {
     /// Returns the ranks to sample now, once while a verdict lasts that code may explain: its first culprit and a rank that is no
-    /// culprit, or one rank if all of them lose time alike.
-    pub(super) fn ranks(&mut self, report: &Report, now: ServerNanos) -> Vec<u32> {
-        let wanted: Vec<(u32, Cause, Vec<u32>)> = report
+    /// culprit, or the first ranks if all of them lose time alike.
+    pub(super) fn ranks(&mut self, report: &Report, now: ServerNanos) -> BTreeSet<u32> {
+        let sampled = report
             .verdicts
             .iter()
-            .filter(|verdict| verdict.recurrence.is_none())
-            .filter_map(|verdict| {
-                let ranks = sampled(verdict, report.ranks)?;
-                Some((*ranks.first()?, verdict.cause, ranks))
-            })
-            .collect();
-        let is_wanted = |key: &(u32, Cause)| wanted.iter().any(|(rank, cause, _)| (*rank, *cause) == *key);
-        self.0.retain(|key, asked| is_wanted(key) || now - *asked < AGAIN_NANOS);
-        let mut ranks = Vec::new();
-        for (rank, cause, sampled) in wanted {
-            if let Entry::Vacant(new) = self.0.entry((rank, cause)) {
+            .filter_map(|verdict| Some((verdict.cause, sampled(verdict, report.ranks)?)));
+        let wanted: BTreeSet<(u32, Cause)> =
+            sampled.flat_map(|(cause, ranks)| ranks.into_iter().map(move |rank| (rank, cause))).collect();
+        self.0.retain(|key, asked| wanted.contains(key) || now - *asked < AGAIN_NANOS);
+        let mut ranks = BTreeSet::new();
+        for key in wanted {
+            if let Entry::Vacant(new) = self.0.entry(key) {
                 new.insert(now);
-                ranks.extend(sampled);
+                ranks.insert(key.0);
             }
         }
-        ranks.sort_unstable();
-        ranks.dedup();
         ranks
     }
 }
 
 /// Returns the ranks whose stacks may explain a verdict on a run of `ranks` ranks; `None` if code explains nothing of it.
+///
+/// A rank takes the stacks of what happens now and then by itself, but not those of its loader workers.
 fn sampled(verdict: &Verdict, ranks: u32) -> Option<Vec<u32>> {
     use Cause::{Compute, H2d, Host, Input, MoreWork, Optimizer, Unknown};
+    if verdict.recurrence.is_some() && verdict.cause != Input {
+        return None;
+    }
     match verdict.culprit.as_ref()? {
-        Culprit::All => matches!(verdict.cause, Input | Host | Optimizer).then(|| vec![0]),
+        // Two ranks say whether loaders do not keep up.
+        Culprit::All if verdict.cause == Input => Some((0..ranks.min(2)).collect()),
+        Culprit::All => matches!(verdict.cause, Host | Optimizer).then(|| vec![0]),
         named
             if verdict.cause.is_pause()
                 || matches!(verdict.cause, Input | H2d | Compute | MoreWork | Host | Unknown) =>
