@@ -1,24 +1,24 @@
 //! Builds a report from a window of analyzed steps.
 
+mod buckets;
+mod gaps;
+
 use std::borrow::Borrow;
-use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use wire::batch::Instrumentation;
 use wire::burst::Activity;
 use wire::clock::ServerNanos;
-use wire::event::Function;
-use wire::ids::{Bucket, Rank, RunId};
+use wire::ids::{Rank, RunId};
 use wire::layout::Layout;
 use wire::stacks::{LongStep, SpanLine, Stacks};
 use wire::traces::TraceSummary;
 use wire::views::captures::TraceComparison;
 use wire::views::goodput::Goodput;
 use wire::views::{
-    Account, AttributeRanks, BucketStats, ComputedOn, Failure, Figure, FlopsUtilization, Gap, GapKind, Group,
-    Hang, HostRanks, MemoryGrowth, Missing, OwnOverhead, RankClock, RankDrops, RankEvent, RankLedger, Report,
-    RunState, ScalingEfficiency, Verdict,
+    Account, AttributeRanks, BucketStats, ComputedOn, Failure, Figure, FlopsUtilization, Hang, HostRanks,
+    MemoryGrowth, Missing, OwnOverhead, RankClock, RankDrops, RankEvent, RankLedger, Report, RunState,
+    ScalingEfficiency, Verdict,
 };
 
 use crate::account::StepAccount;
@@ -31,12 +31,14 @@ use crate::memory::{self, Levels, Memory};
 use crate::mfu::{self, RankWork};
 use crate::overlap::Overlap;
 use crate::rate::throughput;
-use crate::step::{CollectiveAnalysis, RankAnalysis, StepAnalysis};
+use crate::step::{RankAnalysis, StepAnalysis};
 use crate::verdict::{Findings, Setting};
 use crate::{
-    bursts, comm_model, groups, in_trace, inferred, last_ranks, latency, layouts, loss, outside, overhead,
-    overlap, slowed, stats, traces, verdict, what_if, wording,
+    bursts, comm_model, groups, in_trace, inferred, last_ranks, layouts, loss, outside, overhead, overlap,
+    slowed, stats, traces, verdict, what_if, wording,
 };
+use buckets::{bucket_stats, function, model_points};
+use gaps::{gaps, has_only_collectives, infers_compute, lacks_files};
 use timing::clocks::ClockFit;
 
 /// The number of warm-up steps, which are stored but not counted. They warm caches up and run on the first bucket
@@ -107,27 +109,6 @@ pub struct RunFacts {
     /// Whether the report is made over all steps of the run.
     pub has_all_steps: bool,
 }
-
-/// What an unmodified job lacks.
-const NO_PHASES: &str = "only collectives are recorded, so compute is inferred: it is taken to last until the last \
-    collective of a step that found its stream idle, except for collectives whose result the rank waits for; forward, \
-    optimizer and unmarked input are part of it, and all of it is called backward";
-
-/// What traces lack that have no operators.
-const NO_PHASES_IN_TRACES: &str = "the traces have no operators, so nothing shows which kernels are of the forward pass or of the \
-    optimizer: all compute is called backward";
-
-/// What files lack that hold only collectives.
-const ONLY_COLLECTIVES: &str = "the files hold only collectives: what ranks do while none runs is not recorded, and is called other, whatever \
-    it was";
-
-/// What of the step ledger rests on an assumption where the overlap is not known.
-const ASSUMED_SPLIT: &str =
-    "the step ledger's split into compute and exposed time, and all that rests on it, is assumed";
-
-/// Why some steps of a run are left out.
-const SAMPLED_OUT: &str = "only the enqueueing of their collectives was recorded, because observing every step in full \
-    would exceed the overhead budget; all figures come from the other steps, which are the same on every rank";
 
 /// Decides why the figures over some steps are missing.
 struct Reasons {
@@ -245,7 +226,8 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         false => account(facts, &observed),
     };
     let flops_utilization = flops_utilization(facts, &observed);
-    let spent = wording::account::spent(&account, &verdicts, Some(&flops_utilization));
+    let spent =
+        wording::account::spent(&account, &verdicts, Some(&flops_utilization), reasons.unclear.as_ref());
     Report {
         run: facts.run.clone(),
         name: facts.name.clone(),
@@ -324,69 +306,6 @@ fn memory(facts: &RunFacts) -> Vec<MemoryGrowth> {
         of_devices: &facts.device_memory,
         placement: &facts.placement,
     })
-}
-
-/// Returns why compute is not split into phases, if it is not.
-fn phases_missing(facts: &RunFacts, ledger: &[RankLedger]) -> Option<&'static str> {
-    let is_split = ledger.iter().any(|rank| rank.forward_nanos > 0) || ledger.is_empty();
-    match facts.instrumentation {
-        Instrumentation::Trace if has_only_collectives(facts, ledger) => Some(ONLY_COLLECTIVES),
-        Instrumentation::Trace => (!is_split).then_some(NO_PHASES_IN_TRACES),
-        _ => infers_compute(facts, ledger).then_some(NO_PHASES),
-    }
-}
-
-/// Returns true if the run is imported from files that hold collectives and nothing else.
-fn has_only_collectives(facts: &RunFacts, ledger: &[RankLedger]) -> bool {
-    let holds_none = |rank: &RankLedger| {
-        rank.forward_nanos + rank.backward_nanos + rank.optimizer_nanos == 0 && rank.idle_nanos.is_none()
-    };
-    facts.instrumentation == Instrumentation::Trace && !ledger.is_empty() && ledger.iter().all(holds_none)
-}
-
-/// Returns true if compute is inferred, because only collectives are recorded.
-fn infers_compute(facts: &RunFacts, ledger: &[RankLedger]) -> bool {
-    facts.instrumentation.is_unmodified_job() && ledger.iter().all(|rank| rank.forward_nanos == 0)
-}
-
-/// Returns true if the run is imported, and some of its ranks have no file.
-fn lacks_files(facts: &RunFacts, ledger: &[RankLedger]) -> bool {
-    let is_imported = facts.instrumentation == Instrumentation::Trace;
-    is_imported && !ledger.is_empty() && ledger.len() < facts.ranks as usize
-}
-
-/// Returns what the report does not cover. `left_out` steps are left out, and `observed` remain.
-fn gaps(
-    facts: &RunFacts,
-    ledger: &[RankLedger],
-    reasons: &Reasons,
-    left_out: usize,
-    observed: usize,
-) -> Vec<Gap> {
-    let steps = (left_out > 0).then(|| Gap {
-        kind: GapKind::Steps,
-        sentence: format!("{left_out} of {} steps are left out: {SAMPLED_OUT}", left_out + observed),
-    });
-    let ranks = lacks_files(facts, ledger).then(|| Gap {
-        kind: GapKind::Ranks,
-        sentence: format!(
-            "{} of {} ranks have no file: figures are of the others, no rank is last in a collective with one of them, and waiting \
-             for them counts as transfer",
-            facts.ranks as usize - ledger.len(),
-            facts.ranks
-        ),
-    });
-    let phases =
-        phases_missing(facts, ledger).map(|text| Gap { kind: GapKind::Phases, sentence: text.into() });
-    let buckets = reasons
-        .only_enqueued
-        .then(|| Gap { kind: GapKind::Buckets, sentence: Missing::OnlyEnqueued.to_string() });
-    let parameters = (!facts.other_layouts.is_empty())
-        .then(|| Gap { kind: GapKind::Parameters, sentence: wording::layouts::differ(&facts.other_layouts) });
-    let unclear = reasons.unclear.as_ref().filter(|_| !reasons.only_enqueued);
-    let overlap =
-        unclear.map(|reason| Gap { kind: GapKind::Overlap, sentence: format!("{reason}; {ASSUMED_SPLIT}") });
-    [steps, ranks, phases, overlap, buckets, parameters].into_iter().flatten().collect()
 }
 
 /// Measures the cost of recording from all complete steps past the warm-up, shadow steps included.
@@ -486,64 +405,6 @@ fn ledger(steps: &[&StepAnalysis], ranks: u32) -> Vec<RankLedger> {
     // A rank without a record has no figure, which is not 0.
     ledger.retain(|rank| rank.step_nanos > 0);
     ledger
-}
-
-/// Returns the function of a collective. Jobs with the built-in reducer number all collectives by one count and run
-/// only all-reduces.
-fn function(facts: &RunFacts, collective: &CollectiveAnalysis) -> Function {
-    if facts.instrumentation.numbers_by_function() {
-        Function::from_seq(collective.seq)
-    } else {
-        Function::AllReduce
-    }
-}
-
-fn bucket_stats(facts: &RunFacts, steps: &[&StepAnalysis]) -> Vec<BucketStats> {
-    type Key = (Reverse<Group>, Bucket, u64, Function);
-    let mut by_bucket: BTreeMap<Key, Vec<&CollectiveAnalysis>> = BTreeMap::new();
-    for one in steps.iter().flat_map(|step| &step.collectives) {
-        // The largest groups, which reduce the gradients, come first.
-        let key = (Reverse(one.group), one.bucket, one.bytes, function(facts, one));
-        by_bucket.entry(key).or_default().push(one);
-    }
-    let stats_of = |((Reverse(group), bucket, bytes, function), of): (Key, Vec<&CollectiveAnalysis>)| {
-        let waits = of.iter().map(|c| c.wait_nanos.unwrap_or(c.wait_clock_free_nanos));
-        let transfers = of.iter().map(|c| c.transfer_nanos.unwrap_or(c.transfer_clock_free_nanos));
-        let wait_nanos = stats::spread(waits.clone())?;
-        let transfer_nanos = stats::spread(transfers.clone())?;
-        let duration: u64 = of.iter().map(|c| c.duration_nanos).sum();
-        let hidden: u64 = of.iter().map(|c| c.hidden_nanos).sum();
-        let unclear: u64 = of.iter().map(|c| c.unclear_nanos).sum();
-        let is_hidden_known = duration > 0 && !overlap::is_assumed(unclear, duration);
-        let Group { ranks, .. } = group;
-        let full = function.full_bytes(bytes, ranks) as f64;
-        // A sparse tensor's bytes are unknown, and recorded as 0.
-        let algbw = (full > 0.0 && transfer_nanos.median > 0.0).then(|| full / transfer_nanos.median * 1e9);
-        Some(BucketStats {
-            group,
-            function,
-            bucket,
-            bytes,
-            collectives: of.len() as u64,
-            wait_nanos,
-            transfer_nanos,
-            latency: latency::histogram(waits, transfers),
-            hidden_ratio: is_hidden_known.then(|| hidden as f64 / duration as f64),
-            algbw,
-            busbw: algbw.zip(function.bus_factor(ranks)).map(|(algbw, factor)| algbw * factor),
-            parameters: None,
-        })
-    };
-    by_bucket.into_iter().filter_map(stats_of).collect()
-}
-
-/// Returns the points of the communication model, from the largest groups only: a communicator of two ranks has a
-/// different latency than one of all ranks. A collective of unknown size is no point.
-fn model_points(buckets: &[BucketStats]) -> Vec<(u64, f64)> {
-    let largest = buckets.first().map(|bucket| bucket.group);
-    let of_largest = buckets.iter().filter(|bucket| Some(bucket.group) == largest);
-    let sized = of_largest.filter(|bucket| bucket.bytes > 0);
-    sized.map(|bucket| (bucket.bytes, bucket.transfer_nanos.median / 1e9)).collect()
 }
 
 /// Returns what the ranks compute on: GPUs if any rank has device samples, and in traces, which are of devices.

@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer saves a checkpoint every 40 steps, which rank 0 writes."""
+"""Hugging Face's Trainer saves a checkpoint every 20 steps, which rank 0 writes."""
 import tempfile
 
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
@@ -29,7 +29,7 @@ torch.set_num_threads(1)
 clock = Clock()
 model = LlamaForCausalLM(LlamaConfig(vocab_size=64, hidden_size=512, intermediate_size=1024, num_hidden_layers=2, num_attention_heads=2))
 options = dict(use_cpu=True, ddp_backend="gloo", per_device_train_batch_size=8, max_steps=200)
-options |= dict(report_to=[], disable_tqdm=True, save_steps=40, save_strategy="steps")
+options |= dict(report_to=[], disable_tqdm=True, save_steps=20, save_strategy="steps")
 trainer = Timed(model, TrainingArguments(tempfile.mkdtemp(), **options), train_dataset=Words())
 trainer.train()
-state({"who": 0, "causes": ["checkpoint"], "every": 40}, clock, dist.get_rank() == 0)
+state({"who": 0, "causes": ["checkpoint"], "every": 20}, clock, dist.get_rank() == 0)

@@ -1,8 +1,9 @@
 //! What a report says of figures that it cannot have.
 
 use wire::clock::MonoNanos;
-use wire::event::{BucketRecord, Source, Span, SpanKind, StepRecord};
-use wire::ids::{Comm, Step};
+use wire::event::{BucketRecord, Function, Source, Span, SpanKind, StepRecord};
+use wire::ids::{Bucket, Comm, Step};
+use wire::views::GapKind;
 
 use super::*;
 use crate::records::{RankStep, StepRecords};

@@ -8,7 +8,7 @@ use super::course::dated;
 use super::evidence::SHARED_CORES;
 use super::excess::{CPU_EXPLAINS, Variation};
 use super::longest::longest;
-use super::now_and_then::Window;
+use super::now_and_then::{Window, are_long};
 use super::{HIGH_CONFIDENCE_STEPS, Setting, hours_per_day, processor, ranks_of};
 use crate::account::StepAccount;
 use crate::change_point::change_point;
@@ -138,9 +138,7 @@ fn shared(window: &Window<'_>, now_and_then: &[Finding]) -> Vec<Shared> {
     parts
         .into_iter()
         .filter_map(|(parts, cause, segment)| {
-            let is_of_it =
-                |other: &Finding| other.verdict.cause == cause && other.verdict.recurrence.is_some();
-            let ordinary = match now_and_then.iter().any(is_of_it) {
+            let ordinary = match now_and_then.iter().any(|finding| are_long(finding, parts)) {
                 true => window.ordinary_steps(parts),
                 false => (0..window.steps.len()).collect(),
             };

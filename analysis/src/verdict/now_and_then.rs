@@ -281,3 +281,10 @@ fn segment(loss: Loss) -> Segment {
         },
     }
 }
+
+/// Returns true if the finding is on steps in which one of these parts is far longer than usual.
+pub(super) fn are_long(finding: &Finding, parts: &[Part]) -> bool {
+    let segments = || parts.iter().filter_map(|&part| Some(segment(Loss::Part(at(part)?))));
+    let is_of_it = |one: &Evidence| matches!(one, Evidence::Happened { segment, .. } if segments().any(|of| of == *segment));
+    finding.evidence.iter().any(is_of_it)
+}

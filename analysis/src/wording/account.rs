@@ -1,6 +1,6 @@
 //! What a job spends its time on, in one sentence.
 
-use wire::views::{Account, AccountEntry, FlopsUtilization, Spending, Verdict};
+use wire::views::{Account, AccountEntry, FlopsUtilization, Missing, Spending, Verdict};
 
 /// The number of things that are named.
 const MAX_NAMED: usize = 4;
@@ -9,15 +9,26 @@ const MIN_SHARE: f64 = 0.03;
 /// The share of the steps' time from which a job without a verdict is bound by its compute.
 const BOUND: f64 = 0.6;
 
-/// Returns the sentence, which is about the time in steps. Empty if there is none.
-pub(crate) fn spent(account: &Account, verdicts: &[Verdict], flops: Option<&FlopsUtilization>) -> String {
-    match in_steps(account, verdicts, flops) {
+/// Returns the sentence, which is about the time in steps. Empty if there is none. `unclear` says why it is not known what of it is
+/// compute, if so.
+pub(crate) fn spent(
+    account: &Account,
+    verdicts: &[Verdict],
+    flops: Option<&FlopsUtilization>,
+    unclear: Option<&Missing>,
+) -> String {
+    match in_steps(account, verdicts, flops, unclear) {
         none if none.is_empty() => none,
         said => said + &is_short(account),
     }
 }
 
-fn in_steps(account: &Account, verdicts: &[Verdict], flops: Option<&FlopsUtilization>) -> String {
+fn in_steps(
+    account: &Account,
+    verdicts: &[Verdict],
+    flops: Option<&FlopsUtilization>,
+    unclear: Option<&Missing>,
+) -> String {
     let in_steps: Vec<&AccountEntry> =
         account.entries.iter().filter(|entry| is_in_steps(entry.spending)).collect();
     let total: u64 = in_steps.iter().map(|entry| entry.nanos).sum();
@@ -31,6 +42,9 @@ fn in_steps(account: &Account, verdicts: &[Verdict], flops: Option<&FlopsUtiliza
     let named: Vec<String> =
         named.map(|entry| format!("{} {}", entry.spending.title(), units::percent(share(entry)))).collect();
     let list = named.join(", ");
+    if let Some(reason) = unclear {
+        return format!("The time in steps goes to: {list}. What of it is compute is not known: {reason}.");
+    }
     if verdicts.is_empty() && useful >= BOUND {
         return format!(
             "Nothing slows the job: {} of the time in steps is compute ({list}). {}",
@@ -90,14 +104,14 @@ mod tests {
 
     #[test]
     fn a_short_job_says_how_long_its_start_took() {
-        let said = spent(&account(9_000_000_000, 3_000_000_000), &[], None);
+        let said = spent(&account(9_000_000_000, 3_000_000_000), &[], None, None);
         assert!(
             said.ends_with(
                 " Of 12.0 s, the start of the processes took 9.00 s: a longer job has that only once."
             ),
             "{said}"
         );
-        assert!(!spent(&account(9_000_000_000, 30_000_000_000), &[], None).contains("start"));
+        assert!(!spent(&account(9_000_000_000, 30_000_000_000), &[], None, None).contains("start"));
     }
 
     #[test]
@@ -109,7 +123,7 @@ mod tests {
             hardware: missing(),
             model_flops_per_second: missing(),
         };
-        let said = spent(&account(0, 3_000_000_000), &[], Some(&flops));
+        let said = spent(&account(0, 3_000_000_000), &[], Some(&flops), None);
         assert!(
             said.contains("Its model does 31.0 % of the operations that the devices could (MFU)."),
             "{said}"

@@ -30,6 +30,9 @@ struct Options {
     /// Numbers of ranks; one rank leaves a core free on a machine with two
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     ranks: Vec<u32>,
+    /// The ways to observe, besides the job alone
+    #[arg(long, value_delimiter = ',', default_values_t = ARMS[1..].iter().map(ToString::to_string))]
+    arms: Vec<String>,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -40,39 +43,57 @@ fn main() -> anyhow::Result<()> {
         println!("DDP over gloo, ranks: {ranks}; {} rounds of {} steps", options.rounds, options.steps);
         let mut rounds = Vec::with_capacity(options.rounds);
         for number in 0..options.rounds {
-            let round = round(number, ranks, options.steps)?;
+            let round = round(number, ranks, &options)?;
             results.add(json!({ "what": "round", "ranks": ranks, "arms": round }));
             rounds.push(round);
         }
-        results.add(summary(ranks, &rounds));
+        results.add(summary(ranks, &rounds, &options.arms));
     }
     println!("raw: {}", results.finish()?.display());
     Ok(())
 }
 
 /// Runs one job per arm, and begins with another arm in each round.
-fn round(number: usize, ranks: u32, steps: usize) -> anyhow::Result<Map<String, Value>> {
-    let arms = (0..ARMS.len()).map(|at| ARMS[(at + number) % ARMS.len()]);
-    arms.map(|arm| Ok((arm.to_owned(), job(arm, ranks, steps)?))).collect()
+fn round(number: usize, ranks: u32, options: &Options) -> anyhow::Result<Map<String, Value>> {
+    let mut arms: Vec<&str> =
+        std::iter::once(ARMS[0]).chain(options.arms.iter().map(String::as_str)).collect();
+    let first = number % arms.len();
+    arms.rotate_left(first);
+    arms.into_iter().map(|arm| Ok((arm.to_owned(), job(arm, ranks, options.steps)?))).collect()
 }
 
-fn summary(ranks: u32, rounds: &[Map<String, Value>]) -> Value {
+fn summary(ranks: u32, rounds: &[Map<String, Value>], arms: &[String]) -> Value {
     println!("median of {} pairs, in % of alone  [95 % interval of the median]  p10 to p90", rounds.len());
     let mut summary = json!({ "what": "summary", "ranks": ranks, "unit": "ratio - 1" });
-    for figure in ["step", "mean", "cpu"] {
-        for arm in &ARMS[1..] {
-            let of = |round: &Map<String, Value>, arm: &str| round[arm][figure].as_f64().unwrap_or(f64::NAN);
-            let ratios = rounds.iter().map(|round| of(round, arm) / of(round, "alone") - 1.0);
-            let spread = Spread::from_values(ratios.collect());
-            println!("{figure:5} {arm:20} {spread}");
-            summary[figure][arm] = spread.to_json();
+    let of =
+        |round: &Map<String, Value>, arm: &str, figure: &str| round[arm][figure].as_f64().unwrap_or(f64::NAN);
+    let mut add = |figure: &str, arm: &str, ratios: Vec<f64>| {
+        let spread = Spread::from_values(ratios);
+        println!("{figure:7} {arm:20} {spread}");
+        summary[figure][arm] = spread.to_json();
+    };
+    for figure in ["step", "mean", "cpu", "job"] {
+        for arm in arms {
+            // What the job's own threads use has the hooks in it, and not the agent's threads.
+            let of = |round, arm| match figure {
+                "job" => of(round, arm, "cpu") - of(round, arm, "agent"),
+                figure => of(round, arm, figure),
+            };
+            add(figure, arm, rounds.iter().map(|round| of(round, arm) / of(round, "alone") - 1.0).collect());
+        }
+    }
+    // Of the processor time of a step alone.
+    for who in ["agent", "server"] {
+        let share = |round| of(round, "paceline", who) / of(round, "alone", "cpu");
+        if arms.iter().any(|arm| arm == "paceline") {
+            add(who, "paceline", rounds.iter().map(share).collect());
         }
     }
     summary
 }
 
-/// Runs a job and returns what it prints: the median and the mean of its steps and the processor time of a step on rank 0,
-/// in nanoseconds.
+/// Runs a job and returns what it prints: the median and the mean of its steps, and the processor time per step of rank 0's process, of
+/// the agent's threads in it and of the server, in nanoseconds.
 fn job(arm: &str, ranks: u32, steps: usize) -> anyhow::Result<Value> {
     let folder = tempfile::tempdir()?;
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/tests/hooks/pytorch/peers.py");

@@ -54,12 +54,19 @@ impl Planted {
 
     fn cause(self) -> Cause {
         match self.part {
+            _ if self.is_hang() => Cause::Hang,
             Part::Input => Cause::Input,
             Part::H2d => Cause::H2d,
             Part::Pause => Cause::GarbageCollection,
             Part::Other => Cause::Host,
             _ => Cause::Compute,
         }
+    }
+
+    /// Recorded pauses keep their kind, however long they are.
+    fn is_hang(self) -> bool {
+        let is_once = matches!(self.shape, Shape::Once(_)) && self.part != Part::Pause;
+        is_once && self.millis as f64 / 1e3 >= hang::limit_seconds(0.021)
     }
 
     fn culprit(self) -> Culprit {
@@ -78,7 +85,7 @@ fn planted() -> impl Strategy<Value = Planted> {
         (10_u64..60).prop_map(|millis| (Shape::Grows, millis)),
         (20_u64..60).prop_map(|millis| (Shape::AllTheTime, millis)),
         (12_u64..50, 90_u64..300).prop_map(|(period, millis)| (Shape::Every(period), millis)),
-        (30_u64..290, 1_500_u64..9_000).prop_map(|(at, millis)| (Shape::Once(at), millis)),
+        (30_u64..290, 1_500_u64..20_000).prop_map(|(at, millis)| (Shape::Once(at), millis)),
     ];
     let planted =
         (rank, part, shape).prop_map(|(rank, part, (shape, millis))| Planted { rank, part, shape, millis });
@@ -195,6 +202,6 @@ fn a_healthy_job_says_that_nothing_is_wrong_and_blames_no_rank() {
     let steps = healthy(300);
     assert!(judge(&steps).iter().all(|verdict| verdict.culprit == Some(Culprit::All)));
     let accounts: Vec<StepAccount> = steps.iter().filter_map(StepAccount::new).collect();
-    let spent = wording::account::spent(&account(&accounts, None), &[], None);
+    let spent = wording::account::spent(&account(&accounts, None), &[], None, None);
     assert!(spent.starts_with("Nothing slows the job: 8"), "{spent}");
 }

@@ -1,10 +1,12 @@
-"""A DDP job that is observed in one of several ways, and prints the time of its steps. The variables ARM and STEPS say how."""
+"""A DDP job that is observed in one of several ways, and prints the time of its steps, and the processor time that a step takes rank 0's
+process, the agent's threads in it, and the server. The variables ARM and STEPS say how."""
 
 import contextlib
 import json
 import os
 import sys
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -41,6 +43,33 @@ def around_steps(model):
     return contextlib.nullcontext(), contextlib.nullcontext
 
 
+def used_by(process, is_counted=lambda name: True):
+    """Returns the processor time of the threads of a process whose names count, in nanoseconds."""
+    threads = (thread for thread in Path("/proc", str(process), "task").iterdir())
+    counted = (thread for thread in threads if is_counted((thread / "comm").read_text()))
+    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in counted)
+
+
+def server():
+    """Returns the process that started the job and collects its records, or None if the job is not observed."""
+    process = os.getpid()
+    while process > 1:
+        name, rest = Path("/proc", str(process), "stat").read_text().rsplit(")", 1)
+        if name.endswith("(paceline"):
+            return process
+        process = int(rest.split()[1])
+    return None
+
+
+def used(observer):
+    """Returns the processor time so far, by who used it."""
+    return {
+        "cpu": time.process_time_ns(),
+        "agent": used_by(os.getpid(), lambda name: name.startswith("paceline")),
+        "server": used_by(observer) if observer else 0,
+    }
+
+
 def main():
     torch.manual_seed(0)
     torch.set_num_threads(1)
@@ -64,12 +93,14 @@ def main():
     with around_all:
         train(WARM_UP)
         dist.barrier()
-        cpu = time.process_time_ns()
+        observer = server()
+        before = used(observer)
         took = train(STEPS)
-        cpu = time.process_time_ns() - cpu
+        after = used(observer)
     dist.barrier()
     if dist.get_rank() == 0:
-        print(json.dumps({"step": sorted(took)[STEPS // 2], "mean": sum(took) / STEPS, "cpu": cpu / STEPS}), flush=True)
+        each = {who: (after[who] - before[who]) / STEPS for who in after}
+        print(json.dumps({"step": sorted(took)[STEPS // 2], "mean": sum(took) / STEPS, **each}), flush=True)
     sys.stdout.flush()
     # Avoids gloo's shutdown, which sometimes fails.
     os._exit(0)
