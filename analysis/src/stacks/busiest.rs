@@ -18,13 +18,16 @@ const TRAINING: [&str; 5] =
 
 /// In which stacks the time is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum During {
+pub enum During<'a> {
     /// Those of the data loader, in its worker processes if it has any.
     Input,
     /// Those of the optimizer.
     Optimizer,
-    /// Those that are in no pass, update, collective or data loader.
-    Outside,
+    /// Those that are in no pass, update, collective or data loader, nor in a pause that begins in one of these frames.
+    Outside {
+        /// The frames.
+        pauses: &'a [&'a Frame],
+    },
 }
 
 /// Returns true if a place is in what PyTorch runs in passes, updates and collectives.
@@ -49,13 +52,13 @@ pub fn workers_at_work(profile: &Profile) -> Option<f64> {
 
 /// Returns the line of the user's code in which a rank is most often while it loses time; `None` if none stands out.
 #[must_use]
-pub fn busiest(profile: &Profile, during: During) -> Option<Place> {
+pub fn busiest(profile: &Profile, during: During<'_>) -> Option<Place> {
     let of_workers =
         (during == During::Input).then(|| of_role(profile, ThreadRole::Worker, during)).flatten();
     of_workers.or_else(|| of_role(profile, ThreadRole::Main, during))
 }
 
-fn of_role(profile: &Profile, role: ThreadRole, during: During) -> Option<Place> {
+fn of_role(profile: &Profile, role: ThreadRole, during: During<'_>) -> Option<Place> {
     let mut counts: BTreeMap<(&str, &str, u32), (u64, &Frame)> = BTreeMap::new();
     let mut samples = 0;
     for thread in profile.threads.iter().filter(|thread| thread.role == role) {
@@ -81,14 +84,22 @@ fn of_role(profile: &Profile, role: ThreadRole, during: During) -> Option<Place>
 }
 
 /// Returns the innermost frame of the user's code, if the stack is one of those in which the time is lost.
-fn own_frame<'a>(profile: &'a Profile, stack: &Stack, role: ThreadRole, during: During) -> Option<&'a Frame> {
+fn own_frame<'a>(
+    profile: &'a Profile,
+    stack: &Stack,
+    role: ThreadRole,
+    during: During<'_>,
+) -> Option<&'a Frame> {
     let frames = frames_of(profile, stack);
     let is_in = |part: &str| frames.iter().any(|frame| frame.file.contains(part));
     let is_wanted = match (during, role) {
         (During::Input, ThreadRole::Worker) => is_in(WORKER_FETCHES),
         (During::Input, _) => is_in(LOADER),
         (During::Optimizer, _) => is_in("torch/optim/"),
-        (During::Outside, _) => !is_in(LOADER) && !TRAINING.iter().any(|part| is_in(part)),
+        (During::Outside { pauses }, _) => {
+            let is_paused = frames.iter().any(|frame| pauses.contains(frame));
+            !is_paused && !is_in(LOADER) && !TRAINING.iter().any(|part| is_in(part))
+        }
     };
     let own = frames.iter().rev().find(|frame| !is_library(frame));
     own.copied().filter(|_| is_wanted)
@@ -132,13 +143,16 @@ mod tests {
     }
 
     #[test]
-    fn time_outside_of_training_is_that_of_no_library_of_training() {
-        let log = ("log", "train.py", 40);
+    fn time_outside_of_training_is_that_of_no_library_of_training_and_of_no_pause() {
+        let (log, save, write) = (("log", "train.py", 40), ("save", "train.py", 50), ("write", "disk.py", 7));
         let own = profile(&[(
             ThreadRole::Main,
-            &[(&[LOOP, BACKWARD], 60), (&[LOOP, log], 30), (&[LOOP, NEXT], 10)],
+            &[(&[LOOP, BACKWARD], 50), (&[LOOP, log], 15), (&[LOOP, save, write], 25), (&[LOOP, NEXT], 10)],
         )]);
-        assert_eq!(busiest(&own, During::Outside).map(|place| place.frame.line), Some(40));
+        let line =
+            |pauses: &[&Frame]| busiest(&own, During::Outside { pauses }).map(|place| place.frame.line);
+        assert_eq!(line(&[]), Some(7));
+        assert_eq!(line(&[&Frame { function: "save".into(), file: "train.py".into(), line: 50 }]), Some(40));
         assert_eq!(busiest(&own, During::Optimizer), None);
     }
 }
