@@ -4,7 +4,7 @@ import os
 from plain import *
 
 attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
-# Without a prefix, ranks of PyTorch 2.15 read the addresses of the attempt before, so that 5 of 6 restarts over gloo fail or hang.
+# Without a prefix, ranks of PyTorch 2.15 read the addresses of the attempt before, so that most restarts over gloo fail or hang.
 store, rank, world = next(dist.rendezvous("env://"))
 torch.set_num_threads(1)
 dist.init_process_group("gloo", store=dist.PrefixStore(f"attempt {attempt}", store), rank=rank, world_size=world)

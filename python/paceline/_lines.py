@@ -25,7 +25,9 @@ def report(phase, frame):
             line = phase, code.co_filename, frame.f_lineno
             if line not in reported and len(reported) < MOST_PLACES:
                 reported.add(line)
-                agent().line(phase, code.co_name, code.co_filename, frame.f_lineno or 0)
+                # As in sampled stacks. Before Python 3.11, code does not know its class.
+                name = getattr(code, "co_qualname", code.co_name)
+                agent().line(phase, name, code.co_filename, frame.f_lineno or 0)
             return
         frame = frame.f_back
 

@@ -133,8 +133,9 @@ def exposed_share(report):
 
 
 def verdict_of(report):
-    """Returns the sentence of the worst fault that is not over; None if it is not known whether there is one."""
-    if report.get("verdicts_missing"):
+    """Returns the sentence of what cost most time, whether it is over or not, or else what the job spends its time on. None if it is not
+    known whether there is a verdict."""
+    verdicts = report.get("verdicts") or []
+    if not verdicts and report.get("verdicts_missing"):
         return None
-    present = (one["sentence"] for one in report.get("verdicts") or [] if one.get("state") != "resolved")
-    return next(present, "No rank stands out.")
+    return verdicts[0]["sentence"] if verdicts else report.get("spent") or None
