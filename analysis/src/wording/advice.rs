@@ -33,6 +33,10 @@ pub(crate) fn advice(finding: &Finding) -> String {
         (_, _, Some(Reason::OwnCode)) => {
             "Look at the named line: the rank runs it, or waits in it, longer than the others do."
         }
+        (_, Cause::Host, reason) if finding.statement == Statement::AllAlike && !is_of_others(reason) => {
+            "See what the ranks do between their input, passes and updates: logging, metrics, or Python in the training loop. \
+             `paceline stacks` shows the lines of a live run."
+        }
         (_, _, Some(Reason::OutsidePhases)) if verdict.recurrence.is_none() => {
             "See what the rank does between its input, passes and updates: logging, metrics, or a wait in the program itself. \
              `paceline stacks` shows the lines."
@@ -46,6 +50,11 @@ pub(crate) fn advice(finding: &Finding) -> String {
         (_, cause, _) => on_several(cause),
     };
     text.to_owned()
+}
+
+/// Returns true if others than the job take the time.
+fn is_of_others(reason: Option<Reason>) -> bool {
+    matches!(reason, Some(Reason::Steal | Reason::CoresTaken(Taker::Processes)))
 }
 
 /// What to do about what happens now and then.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use wire::clock::ServerNanos;
 use wire::request::RecordingRequest;
 use wire::stacks::Stacks;
-use wire::views::{Cause, Culprit, Report, Verdict};
+use wire::views::{Cause, Culprit, Verdict};
 
 /// How long stacks are sampled as evidence, in milliseconds.
 const EVIDENCE_MILLIS: u16 = 3_000;
@@ -59,11 +59,8 @@ pub struct Wanted(BTreeMap<(u32, Cause), ServerNanos>);
 impl Wanted {
     /// Returns the ranks to sample now, once while a verdict lasts that code may explain: its first culprit and a rank that is no
     /// culprit, or the first ranks if all of them lose time alike.
-    pub(super) fn ranks(&mut self, report: &Report, now: ServerNanos) -> BTreeSet<u32> {
-        let sampled = report
-            .verdicts
-            .iter()
-            .filter_map(|verdict| Some((verdict.cause, sampled(verdict, report.ranks)?)));
+    pub(super) fn ranks(&mut self, verdicts: &[Verdict], ranks: u32, now: ServerNanos) -> BTreeSet<u32> {
+        let sampled = verdicts.iter().filter_map(|verdict| Some((verdict.cause, sampled(verdict, ranks)?)));
         let wanted: BTreeSet<(u32, Cause)> =
             sampled.flat_map(|(cause, ranks)| ranks.into_iter().map(move |rank| (rank, cause))).collect();
         self.0.retain(|key, asked| wanted.contains(key) || now - *asked < AGAIN_NANOS);
@@ -110,4 +107,41 @@ pub(super) fn request_of_hang(now: ServerNanos) -> RecordingRequest {
 /// Returns the request for stacks as evidence.
 pub(super) fn request_of_evidence(now: ServerNanos) -> RecordingRequest {
     RecordingRequest::at(now, EVIDENCE_MILLIS)
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::views::Recurrence;
+
+    use super::*;
+
+    const NOW: ServerNanos = ServerNanos(1_790_000_000_000_000_000);
+
+    #[test]
+    fn each_rank_is_asked_once_for_a_cause_whichever_verdicts_it_is_in() {
+        let mut wanted = Wanted::default();
+        let mut ask = |culprit, cause, recurrence, seconds: i64| {
+            let verdict = Verdict { recurrence, ..Verdict::new(culprit, cause) };
+            let asked = wanted.ranks(&[verdict], 4, ServerNanos(NOW.0 + seconds * 1_000_000_000));
+            asked.into_iter().collect::<Vec<u32>>()
+        };
+        assert_eq!(ask(Culprit::All, Cause::Input, None, 0), [0, 1], "two loaders are compared");
+        assert_eq!(ask(Culprit::Rank(2), Cause::Input, None, 1), [2], "rank 0, its peer, was asked");
+        assert_eq!(ask(Culprit::Rank(2), Cause::Host, None, 2), [0, 2], "for another cause");
+        let often =
+            Some(Recurrence { times: 9, every_steps: Some(4), nanos: 1, share_of_time: 0.5, steps: vec![3] });
+        assert_eq!(
+            ask(Culprit::Rank(3), Cause::Host, often.clone(), 3),
+            [0_u32; 0],
+            "it takes its own stacks"
+        );
+        assert_eq!(ask(Culprit::Rank(3), Cause::Input, often, 4), [3], "but not those of its workers");
+        assert_eq!(ask(Culprit::All, Cause::Input, None, 30), [0_u32; 0]);
+        assert_eq!(ask(Culprit::Rank(1), Cause::Compute, None, 90), [0, 1]);
+        assert_eq!(
+            ask(Culprit::All, Cause::Input, None, 91),
+            [0, 1],
+            "a minute later, they may do other things"
+        );
+    }
 }
