@@ -1,8 +1,9 @@
 """Observes the job's own waits for collectives.
 
-They are no part of the phase that they interrupt: a forward pass that waits for parameters, as in FSDP, does not compute. Of a job
-whose passes are not observed, as one that reduces its gradients itself, they say when it does not compute. And some collectives end with them: waiting for gloo's reduce-scatter copies its result, so a second wait, from a thread of ours,
-would overwrite what the job has made of it since.
+They are no part of the phase that they interrupt: a forward pass that waits for parameters, as in FSDP, does not compute. In a job
+whose passes are not observed, such as one that reduces its gradients itself, they say when it does not compute. And some collectives
+end with them: waiting for gloo's reduce-scatter copies its result, so a second wait, from a thread of ours, would overwrite what the
+job has made of it since.
 """
 
 import functools
@@ -36,7 +37,7 @@ def observe_waits(work):
         if not guarded(is_training):
             return wait(self, *arguments, **named)
         of = guarded(interrupted)
-        # Observed passes end and begin again.
+        # Where passes are observed, that they end and begin again says the same.
         if not phases:
             guarded(phase.begin)
         try:

@@ -95,6 +95,9 @@ fn figures_that_rest_on_an_assumption_are_missing_with_the_range_of_the_overlap(
     assert_eq!(StepCosts::from_report(&report), None);
     assert!(report.gaps.iter().any(|gap| gap.kind == GapKind::Overlap), "{:?}", report.gaps);
     assert_eq!(report.ledger[0].step_nanos, 100_000);
+    let unknown = format!("How much of it is compute is not known: {reason}.");
+    assert!(report.spent.contains(&unknown), "{}", report.spent);
+    assert!(!known.spent.contains("is not known"), "{}", known.spent);
 }
 
 /// Fails if [`Report::missing`] leaves out a figure.

@@ -9,8 +9,8 @@ const MIN_SHARE: f64 = 0.03;
 /// The share of the steps' time from which a job without a verdict is bound by its compute.
 const BOUND: f64 = 0.6;
 
-/// Returns the sentence, which is about the time in steps. Empty if there is none. `unclear` says why it is not known what of it is
-/// compute, if so.
+/// Returns the sentence, which is about the time in steps. Empty if there is none. `unclear` says why it is not known how much
+/// of it is compute, if so.
 pub(crate) fn spent(
     account: &Account,
     verdicts: &[Verdict],
@@ -43,7 +43,9 @@ fn in_steps(
         named.map(|entry| format!("{} {}", entry.spending.title(), units::percent(share(entry)))).collect();
     let list = named.join(", ");
     if let Some(reason) = unclear {
-        return format!("The time in steps goes to: {list}. What of it is compute is not known: {reason}.");
+        return format!(
+            "The time in steps goes to: {list}. How much of it is compute is not known: {reason}."
+        );
     }
     if verdicts.is_empty() && useful >= BOUND {
         return format!(

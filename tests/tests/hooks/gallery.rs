@@ -35,6 +35,18 @@ fn metrics_that_all_ranks_write_now_and_then() -> anyhow::Result<()> {
     is_right("log_all")
 }
 
+/// What the all-reduces take is not judged: on a busy machine, they also wait for the slower rank.
+#[test]
+fn all_reduces_that_a_loop_without_ddp_waits_for() -> anyhow::Result<()> {
+    if !torch::is_installed()? {
+        return Ok(());
+    }
+    let [script] = &scripts(Some("communication_all"))?[..] else { anyhow::bail!("not one job") };
+    let judged = judge(script)?;
+    ensure!(judged["checks"]["who"] == true && judged["checks"]["cause"] == true, "{judged:#}");
+    Ok(())
+}
+
 #[test]
 fn a_rank_that_mp_spawn_started() -> anyhow::Result<()> {
     is_right("spawn_spin_rank_1")
