@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rtrb::{Consumer, RingBuffer};
 use wire::attributes::Attributes;
-use wire::batch::{Batch, Drop, DropReason, Hello, MAX_EVENTS, Note};
+use wire::batch::{Batch, Drop, DropReason, Hello, Instrumentation, MAX_EVENTS, Note};
 use wire::clock::Probe;
 use wire::event::{Event, EventKind};
 use wire::ids::{BatchSeq, Comm, Incarnation, Seq};
@@ -188,7 +188,7 @@ impl Drain {
         });
         let attributes = Attributes { labels: config.labels.clone(), software: software::of_host() };
         Self {
-            host: HostSampler::new(),
+            host: HostSampler::new(config.instrumentation == Instrumentation::PyTorch),
             budget: Budget::new(config.overhead_budget),
             cost: ThreadCost::default(),
             sampling,

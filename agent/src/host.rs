@@ -31,21 +31,29 @@ const LONGEST: Duration = Duration::from_secs(2);
 
 /// A sampler of the host, owned by the drain thread.
 pub(crate) struct HostSampler {
-    cgroups: Cgroups,
-    rdma: Rdma,
+    sources: Sources,
     before: Option<Counters>,
     next: Instant,
 }
 
+/// Where the counters come from.
+struct Sources {
+    cgroups: Cgroups,
+    rdma: Rdma,
+    /// Whether the process trains in its main thread, so that the waits of this thread are a figure of their own.
+    main_trains: bool,
+}
+
 impl HostSampler {
-    pub(crate) fn new() -> Self {
-        Self::with_rdma_of(Path::new(rdma::DEVICES))
+    /// Creates a sampler. `main_trains` says that the process trains in its main thread.
+    pub(crate) fn new(main_trains: bool) -> Self {
+        Self::with_rdma_of(Path::new(rdma::DEVICES), main_trains)
     }
 
     /// Creates a sampler that reads the RDMA devices in a folder.
-    fn with_rdma_of(devices: &Path) -> Self {
-        let (cgroups, rdma) = (Cgroups::of_this_process(), Rdma::of(devices));
-        Self { cgroups, rdma, before: None, next: Instant::now() }
+    fn with_rdma_of(devices: &Path, main_trains: bool) -> Self {
+        let sources = Sources { cgroups: Cgroups::of_this_process(), rdma: Rdma::of(devices), main_trains };
+        Self { sources, before: None, next: Instant::now() }
     }
 
     /// Returns a sample if it is time for one. The first call starts the first interval.
@@ -56,8 +64,9 @@ impl HostSampler {
     /// Returns a sample of the time since the last one.
     pub(crate) fn sample_now(&mut self) -> Option<HostSample> {
         let cpu = clock::thread_cpu_nanos();
-        let counters = Counters::read(&self.cgroups, &mut self.rdma);
-        let sample = self.before.as_ref().and_then(|before| counters.since(before, levels(&self.cgroups)));
+        let counters = Counters::read(&mut self.sources);
+        let levels = || levels(&self.sources.cgroups);
+        let sample = self.before.as_ref().and_then(|before| counters.since(before, levels()));
         let cost = Duration::from_nanos(clock::thread_cpu_nanos().saturating_sub(cpu));
         self.next = Instant::now() + interval(cost);
         self.before = Some(counters);
@@ -83,7 +92,8 @@ struct Counters {
 }
 
 impl Counters {
-    fn read(cgroups: &Cgroups, rdma: &mut Rdma) -> Self {
+    fn read(sources: &mut Sources) -> Self {
+        let Sources { cgroups, rdma, main_trains } = sources;
         let cores = cores::cores();
         let tasks = process::tasks();
         let mut others = of_process();
@@ -102,7 +112,11 @@ impl Counters {
             others.extend(figures);
         }
         let waits = tasks.iter().filter_map(|&task| Some((task, process::run_delay(task)?)));
-        Self { at: clock::now(), waited: waits.collect(), others, cores }
+        let waited: BTreeMap<u32, u64> = waits.collect();
+        // The number of a process is that of its main thread.
+        let of_main = waited.get(&std::process::id()).filter(|_| *main_trains);
+        others.extend(of_main.map(|&nanos| (HostFigure::MainWaited, nanos)));
+        Self { at: clock::now(), waited, others, cores }
     }
 
     /// Returns the differences since `before`, and the `levels` now; `None` if the process has moved to other cores.
@@ -200,7 +214,7 @@ mod tests {
 
     /// Takes two samples, with `work` between them.
     fn sample_of(work: impl FnOnce()) -> HostSample {
-        let mut sampler = HostSampler::new();
+        let mut sampler = HostSampler::new(true);
         assert_eq!(sampler.sample_now(), None, "there is no interval yet");
         work();
         sampler.sample_now().unwrap()
@@ -224,6 +238,15 @@ mod tests {
     }
 
     #[test]
+    fn waits_of_the_main_thread_are_a_part_of_all_waits_and_known_where_it_trains() {
+        let sample = sample_of(|| {});
+        assert!(sample.get(HostFigure::MainWaited) <= sample.get(HostFigure::Waited), "{sample:?}");
+        let mut elsewhere = HostSampler::new(false);
+        elsewhere.sample_now();
+        assert_eq!(elsewhere.sample_now().unwrap().get(HostFigure::MainWaited), None);
+    }
+
+    #[test]
     fn samples_that_cost_more_are_rarer_but_never_so_rare_that_a_lack_of_memory_is_missed() {
         let of = |micros| interval(Duration::from_micros(micros));
         assert_eq!((of(100), of(1_000)), (EVERY, EVERY));
@@ -240,7 +263,7 @@ mod tests {
             sample.get(HostFigure::RdmaSentBytes).zip(sample.get(HostFigure::RdmaReceivedBytes))
         };
         write((1_000, 2_000));
-        let mut sampler = HostSampler::with_rdma_of(devices.path());
+        let mut sampler = HostSampler::with_rdma_of(devices.path(), false);
         assert_eq!(sampler.sample_now(), None, "there is no interval yet");
         write((1_001, 2_002));
         assert_eq!(traffic(sampler.sample_now().unwrap()), Some((4, 8)));

@@ -128,6 +128,8 @@ pub(crate) enum Reason {
     OwnCode,
     /// The devices have nothing to do, for what their hosts do; `None` if the records do not show it.
     DevicesWait(Option<HostWork>),
+    /// The ranks wait within their passes, and not for a core.
+    WaitsInPasses,
     /// The ranks spend the time outside of every phase. What uses their cores would lengthen the phases too.
     OutsidePhases,
 }
@@ -318,8 +320,11 @@ pub(crate) enum Evidence {
     OutOfMemory { retries: u64, others: Option<u64> },
     /// Who used the cores of the ranks.
     CoreUse(CoreUse),
-    /// The seconds per second that threads waited for a core, over all threads of a process.
-    WaitedForCore { seconds: f64 },
+    /// The seconds per second that threads waited for a core, over all threads of a process, and of the thread that trains if it is
+    /// known.
+    WaitedForCore { seconds: f64, training: Option<f64> },
+    /// The time that the usual rank is off the processor in its passes, and the seconds per second that its thread waited for a core.
+    WaitsInPasses { off: f64, waited: f64 },
     /// The seconds per second in which a CPU limit kept a process from running.
     Throttled { seconds: f64 },
     /// Tasks waited for memory, in seconds per second.

@@ -12,7 +12,7 @@ use crate::stats;
 use timing::clocks::ClockFit;
 
 /// The figures that are stored: how the cores were used, and how long tasks waited for memory and disks.
-const FIGURES: [HostFigure; 10] = [
+const FIGURES: [HostFigure; 11] = [
     HostFigure::Interval,
     HostFigure::Capacity,
     HostFigure::Ran,
@@ -23,6 +23,7 @@ const FIGURES: [HostFigure; 10] = [
     HostFigure::MemoryPressure,
     HostFigure::IoPressure,
     HostFigure::MajorFaults,
+    HostFigure::MainWaited,
 ];
 /// The number of spans of one length that are stored before the two oldest are merged into one of twice the length. A
 /// day takes 68 spans, and the last minute has a resolution of a few seconds.
@@ -192,9 +193,36 @@ impl<'a> Hosts<'a> {
         Some(SlowHosts { taker, share, evidence: Shares::new(self, &everyone, window)?.evidence(None) })
     }
 
+    /// Returns how long the threads of the usual rank waited for cores; `None` if it is not known of every rank, or not of the thread
+    /// that trains.
+    pub(crate) fn waits_for_cores(
+        &self,
+        ranks: usize,
+        window: (ServerNanos, ServerNanos),
+    ) -> Option<WaitsForCores> {
+        let of_rank = |rank| {
+            let shares = Shares::of_rank(self, rank, window)?;
+            Some((shares.training_waited?, shares.waited))
+        };
+        let all: Vec<(f64, f64)> = (0..ranks).map(of_rank).collect::<Option<_>>()?;
+        Some(WaitsForCores {
+            training_thread: stats::median(all.iter().map(|(training, _)| *training))?,
+            all_threads: stats::median(all.iter().map(|(_, all)| *all))?,
+        })
+    }
+
     fn get(&self, rank: usize) -> Option<(&'a RankHost, &'a ClockFit)> {
         Some((self.ranks.get(rank)?.as_ref()?, self.fits.get(rank)?.as_ref()?))
     }
+}
+
+/// How long threads were ready to run and no core ran them, in seconds per second: medians over ranks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct WaitsForCores {
+    /// The thread that trains.
+    pub(crate) training_thread: f64,
+    /// The sum over all threads of a process.
+    pub(crate) all_threads: f64,
 }
 
 /// Returns one of the shares.
@@ -222,6 +250,8 @@ struct Shares {
     stolen: f64,
     /// The time that the threads of a process waited for a core, in seconds per second.
     waited: f64,
+    /// The same of the thread that trains; `None` if it is not known which one does.
+    training_waited: Option<f64>,
     throttled: f64,
     /// The share of the time in which some task waited for memory.
     short_of_memory: f64,
@@ -254,6 +284,7 @@ impl Shares {
             others: (of_cores(HostFigure::Busy)? - own - peers).max(0.0),
             stolen: of_cores(HostFigure::Stolen)?,
             waited: seconds.share(HostFigure::Waited, HostFigure::Interval)?,
+            training_waited: seconds.share(HostFigure::MainWaited, HostFigure::Interval),
             // Without a CPU limit there is no counter.
             throttled: seconds.share(HostFigure::Throttled, HostFigure::Interval).unwrap_or(0.0),
             // Not every kernel counts pressure.
@@ -272,6 +303,7 @@ impl Shares {
             others: mean(|rank| rank.others)?,
             stolen: mean(|rank| rank.stolen)?,
             waited: mean(|rank| rank.waited)?,
+            training_waited: stats::mean(known.iter().filter_map(|rank| rank.training_waited)),
             throttled: mean(|rank| rank.throttled)?,
             short_of_memory: mean(|rank| rank.short_of_memory)?,
             major_faults: mean(|rank| rank.major_faults)?,
@@ -282,13 +314,13 @@ impl Shares {
     /// Returns what takes the most time from the ranks, or `None` if nothing takes enough to explain a loss of
     /// `lost_share` of the time. A thread that sleeps or waits for a lock loses no time to others, however busy its cores
     /// are. `usual` is the time that the threads of the other ranks waited for a core: if these ranks wait no longer, anything else
-    /// that explains the loss comes first.
+    /// that explains the loss comes first, and the thread that trains must be one of those that waited.
     fn taker(&self, lost_share: f64, usual: f64) -> Option<Taker> {
         let least = MIN_SHARE.max(EXPLAINS * lost_share);
         let of_memory = MIN_SHARE.max(MEMORY_EXPLAINS * lost_share);
         let of_processes = |share: f64| match self.waited {
             waited if waited - usual >= least => share,
-            waited if waited >= least => share.min(MIN_SHARE),
+            waited if self.training_waited.unwrap_or(waited) >= least => share.min(MIN_SHARE),
             _ => 0.0,
         };
         let takers = [
@@ -312,7 +344,8 @@ impl Shares {
     fn evidence(&self, cores: Option<String>) -> Vec<Evidence> {
         let Self { own, peers, others, stolen, waited, .. } = *self;
         let used = Evidence::CoreUse(CoreUse { cores, own, peers, others, stolen });
-        let waited = (waited >= MIN_SHARE).then_some(Evidence::WaitedForCore { seconds: waited });
+        let waited = (waited >= MIN_SHARE)
+            .then_some(Evidence::WaitedForCore { seconds: waited, training: self.training_waited });
         [Some(used), waited].into_iter().flatten().chain(self.of_limits()).collect()
     }
 

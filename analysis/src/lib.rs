@@ -25,6 +25,7 @@ mod groups;
 pub mod hang;
 pub mod hosts;
 mod in_code;
+mod in_passes;
 mod in_trace;
 mod inferred;
 mod join;

@@ -11,6 +11,7 @@ use crate::account::StepAccount;
 use crate::devices::{self, DeviceState, LoweredClocks};
 use crate::finding::{Doubt, Finding, Reason, Statement};
 use crate::hosts::{Hosts, SlowHosts};
+use crate::in_passes;
 use crate::stats;
 use crate::step::StepAnalysis;
 use crate::verdict::{Findings, against_all};
@@ -25,7 +26,10 @@ pub(crate) fn add(
 ) {
     let Some(window) = window(steps) else { return };
     let ranks = steps.iter().map(|step| step.ranks.len()).max().unwrap_or(0);
-    let of_hosts = hosts.slow_all(ranks, window).and_then(|slowed| by_host(steps, slowed));
+    let of_hosts = match hosts.slow_all(ranks, window) {
+        Some(slowed) => by_host(steps, slowed),
+        None => in_passes::find(steps, hosts, window),
+    };
     let of_devices =
         devices::lowered_on_all(devices, ranks, window).and_then(|lowered| by_clock(steps, &lowered));
     for finding in [of_hosts, of_devices].into_iter().flatten() {

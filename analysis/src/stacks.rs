@@ -10,6 +10,11 @@ use wire::stacks::{Frame, Profile, Stack, ThreadRole};
 /// How much larger a rank's share of samples in a function must be than another rank's. In a trial of 1 s, a rank compared
 /// with itself differed by 0.06.
 const NOTABLE_GAIN: f64 = 0.15;
+/// The least gain, if chance does not explain it: a rank that loses a fifth of a step in a line has few samples there.
+const LEAST_GAIN: f64 = 0.05;
+/// The least gain in standard deviations of the difference of two shares, for a gain below [`NOTABLE_GAIN`]. Each of the some ten
+/// functions and lines that a training loop runs has the chance to differ as much: p = 0.0005 for one of them.
+const LEAST_DEVIATIONS: f64 = 3.3;
 /// All functions on the way to a slow line have about the gain of that line. Of those with this share of the largest
 /// gain, the innermost one is named.
 const NEARLY_ALL: f64 = 0.8;
@@ -270,8 +275,12 @@ fn of_threads(role: ThreadRole, own: &Threads<'_>, other: &Threads<'_>) -> Optio
         return None;
     }
     let gain = |key: &Key<'_>| own.share(key) - other.share(key);
-    let most = own.nodes.keys().map(gain).fold(0.0, f64::max);
-    if most < NOTABLE_GAIN {
+    let is_notable = |key: &&Key<'_>| {
+        let gain = gain(key);
+        gain >= NOTABLE_GAIN || gain >= LEAST_GAIN && deviations(own, other, key) >= LEAST_DEVIATIONS
+    };
+    let most = own.nodes.keys().filter(is_notable).map(gain).fold(0.0, f64::max);
+    if most == 0.0 {
         return None;
     }
     let nearly_all: Vec<Key<'_>> =
@@ -287,6 +296,15 @@ fn of_threads(role: ThreadRole, own: &Threads<'_>, other: &Threads<'_>) -> Optio
         other_share: other.share(&key),
         samples: own.samples,
     })
+}
+
+/// Returns how much larger the share of samples in a function is than that of the other rank, in standard deviations that this
+/// difference has if both ranks are equal (the pooled test of two proportions).
+fn deviations(own: &Threads<'_>, other: &Threads<'_>, key: &Key<'_>) -> f64 {
+    let (n, m) = (own.samples as f64, other.samples as f64);
+    let (share, usual) = (own.share(key), other.share(key));
+    let pooled = (share * n + usual * m) / (n + m);
+    (share - usual) / (pooled * (1.0 - pooled) * (1.0 / n + 1.0 / m)).sqrt()
 }
 
 #[cfg(test)]
@@ -362,6 +380,18 @@ pub(crate) mod tests {
         assert_eq!(place.at(), "data.py:20 and other lines of decode");
         assert_eq!((place.inner, place.share, place.other_share), (None, 0.85, 0.0));
         assert_eq!(super::place(&waiting, &waiting, false), None);
+    }
+
+    #[test]
+    fn a_small_difference_is_named_if_chance_does_not_explain_it() {
+        let get = ("get_batch", "train.py", 116);
+        let of = |samples| {
+            profile(&[(ThreadRole::Main, &[(&[MODULE, get], samples), (&[MODULE, BACKWARD], 100 - samples)])])
+        };
+        // 13 of 100 samples against none is no chance; 9 against none, or 33 against 20, may be.
+        assert_eq!(place(&of(13), &of(0), false).map(|place| place.frame.line), Some(116));
+        assert_eq!(place(&of(9), &of(0), false), None);
+        assert_eq!(place(&of(33), &of(20), false), None);
     }
 
     #[test]

@@ -67,6 +67,15 @@ impl RankAnalysis {
         (all > 0).then_some(all)
     }
 
+    /// Returns how long the training thread was off the processor in forward and backward; `None` if it was not measured.
+    #[must_use]
+    pub fn off_processor_nanos(&self) -> Option<u64> {
+        let [_, _, forward, backward, _] = self.processor_nanos;
+        let ran = forward.saturating_add(backward);
+        let passes = self.part(Part::Forward) + self.part(Part::Backward);
+        (ran > 0).then_some(passes.saturating_sub(ran))
+    }
+
     /// Returns one part of the ledger.
     #[must_use]
     pub fn part(&self, part: Part) -> u64 {

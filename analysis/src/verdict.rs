@@ -55,9 +55,9 @@ use recurrence::Times;
 use stalls::Watched;
 
 /// The number of observed steps before a rank is named.
-const MIN_STEPS: usize = 20;
+pub(crate) const MIN_STEPS: usize = 20;
 /// The number of steps with the fault that high confidence requires.
-const HIGH_CONFIDENCE_STEPS: usize = 100;
+pub(crate) const HIGH_CONFIDENCE_STEPS: usize = 100;
 /// The least share of a step that an obvious fault costs. An obvious fault is named at once.
 const OBVIOUS_SHARE: f64 = 0.2;
 /// The least number of steps that have an obvious fault.

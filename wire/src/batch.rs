@@ -23,6 +23,7 @@
 //! | 17 | [`SpanKind::Idle`], which an import sends |
 //! | 18 | [`Note::Traced`], which an import sends |
 //! | 19 | [`Note::LongStep`] and [`Note::Line`], which a rank sends by itself, but seldom |
+//! | 20 | How long the main thread waited for a core in [`Note::Host`], which agents of PyTorch jobs send |
 
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +40,7 @@ use crate::traces::TraceSummary;
 use crate::workload::Workload;
 
 /// The newest version that this crate writes and reads.
-pub const WIRE_VERSION: u16 = 19;
+pub const WIRE_VERSION: u16 = 20;
 
 /// The largest number of records in one batch. A drain interval of 100 ms yields far fewer (40 buckets * 3 steps/s *
 /// 0.1 s = 12). A long server outage is sent as many batches.

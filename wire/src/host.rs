@@ -66,11 +66,14 @@ pub enum HostFigure {
     RdmaSentBytes = 22,
     /// The bytes received in the interval, counted in the same way.
     RdmaReceivedBytes = 23,
+    /// The part of [`Self::Waited`] that is the main thread's, in nanoseconds. Known where this thread trains, as in PyTorch jobs. Needs
+    /// version 20.
+    MainWaited = 24,
 }
 
 impl HostFigure {
     /// All figures, in the order of their codes.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::Interval,
         Self::Capacity,
         Self::Ran,
@@ -95,6 +98,7 @@ impl HostFigure {
         Self::ProcessAge,
         Self::RdmaSentBytes,
         Self::RdmaReceivedBytes,
+        Self::MainWaited,
     ];
     /// How the time of the process's cores was spent, in nanoseconds, in the order of their codes.
     pub const OF_CORES: [Self; 7] =
@@ -106,6 +110,7 @@ impl HostFigure {
         match self {
             Self::ProcessAge => 12,
             Self::RdmaSentBytes | Self::RdmaReceivedBytes => 14,
+            Self::MainWaited => 20,
             figure if Self::OF_CORES.contains(&figure) => 5,
             _ => 10,
         }

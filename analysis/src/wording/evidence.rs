@@ -158,8 +158,17 @@ impl Who<'_> {
                 })
             ),
             Evidence::CoreUse(used) => self.core_use(used),
-            Evidence::WaitedForCore { seconds } => format!(
+            Evidence::WaitedForCore { seconds, training: None } => format!(
                 "{its} threads waited for a core {seconds:.2} s per second (sum over all threads of a process)"
+            ),
+            Evidence::WaitedForCore { seconds, training: Some(training) } => format!(
+                "{its} threads waited for a core {seconds:.2} s per second (sum over all threads of a process), {training:.2} s of that \
+                 the thread that trains"
+            ),
+            Evidence::WaitsInPasses { off, waited } => format!(
+                "in forward and backward, the thread of the usual rank that trains is off its processor for {} per step; it waited for a \
+                 core {waited:.2} s per second",
+                units::nanos(*off)
             ),
             Evidence::Throttled { seconds } => format!(
                 "{its} CPU limit (cgroup) kept a process from running for {seconds:.2} s per second"

@@ -133,6 +133,9 @@ fn all_alike(finding: &Finding) -> String {
         Cause::Host if matches!(finding.reason, Some(Reason::SlowsAll(_) | Reason::DevicesWait(_))) => {
             return slowed(finding);
         }
+        Cause::Host if finding.reason == Some(Reason::WaitsInPasses) => {
+            "wait within the forward and backward pass for something other than a core"
+        }
         Cause::Communication => "wait for collectives that the backward pass does not hide",
         Cause::CollectiveConfiguration => "wait for their last buckets, which could start earlier",
         _ => "are outside the passes, the input and the optimizer",

@@ -222,6 +222,17 @@ fn version_14_is_pinned() {
     assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
 }
 
+/// Version 20 adds how long the main thread waited for a core.
+#[test]
+fn version_20_is_pinned() {
+    let sample = HostSample { at: MonoNanos(4_999_000), cores: "0-3,8".into(), figures: host_figures(20) };
+    let batch = Batch { notes: vec![Note::Host(sample)], ..golden_batch() };
+    let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, include_str!("golden_v20.hex").trim());
+    assert_eq!(batch.wire_version(), 20);
+    assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
+}
+
 /// Version 10 adds figures of hosts.
 #[test]
 fn version_10_is_pinned() {

@@ -1,0 +1,52 @@
+//! Waits within the passes of all ranks: their threads are off the processor, and not because other threads use the cores.
+//!
+//! The ledger counts all of a pass as compute, and so does a profile of the processors miss the wait. What a rank does between its
+//! forward and its backward pass, such as reading the next batch, is part of the forward pass. Only the processor time of the passes,
+//! beside what the thread waited for a core, shows that nobody computes.
+
+use wire::clock::ServerNanos;
+use wire::views::{Cause, Confidence};
+
+use crate::finding::{Evidence, Finding, Reason, Statement};
+use crate::hosts::Hosts;
+use crate::stats;
+use crate::step::{RankAnalysis, StepAnalysis};
+use crate::verdict::{HIGH_CONFIDENCE_STEPS, MIN_SHARE, MIN_STEPS, against_all};
+
+/// Returns a finding on what all ranks wait for within their passes, if it costs enough. `None` if processor time was not measured.
+pub(crate) fn find(
+    steps: &[&StepAnalysis],
+    hosts: &Hosts<'_>,
+    window: (ServerNanos, ServerNanos),
+) -> Option<Finding> {
+    if steps.len() < MIN_STEPS {
+        return None;
+    }
+    let period = stats::mean(steps.iter().map(|step| step.period_nanos() as f64))?;
+    let ranks = steps.iter().map(|step| step.ranks.len()).max()?;
+    let waits = hosts.waits_for_cores(ranks, window)?;
+    let off = stats::mean(steps.iter().filter_map(|step| of_usual_rank(step)))?;
+    // Other threads of the process may compute for the one that trains, and it then waits for them while they wait for a core.
+    let surely = off - waits.all_threads * period;
+    if surely < MIN_SHARE * period {
+        return None;
+    }
+    let cost = off - waits.training_thread * period;
+    let mut finding = against_all(steps, cost, Cause::Host, Statement::AllAlike)?;
+    let is_sure = steps.len() >= HIGH_CONFIDENCE_STEPS && 2.0 * surely >= cost;
+    finding.verdict.confidence = if is_sure { Confidence::High } else { Confidence::Medium };
+    finding.verdict.example_step = Some(finding.verdict.steps.1);
+    finding.reason = Some(Reason::WaitsInPasses);
+    finding.evidence.push(Evidence::WaitsInPasses { off, waited: waits.training_thread });
+    Some(finding)
+}
+
+/// Returns how long the usual rank is off the processor in the passes of a step, in nanoseconds: the lower median over ranks.
+fn of_usual_rank(step: &StepAnalysis) -> Option<f64> {
+    stats::lower_median(
+        step.present().filter_map(|(_, rank)| rank.off_processor_nanos().map(|off| off as f64)),
+    )
+}
+
+#[cfg(test)]
+mod tests;
