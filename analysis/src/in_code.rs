@@ -17,10 +17,11 @@ use std::sync::Arc;
 
 use timing::clocks::ClockFit;
 use wire::clock::ServerNanos;
-use wire::stacks::{LongStep, Profile, SpanLine, Stacks};
+use wire::event::SpanKind;
+use wire::stacks::{Frame, LongStep, Profile, SpanLine, Stacks};
 use wire::views::{Cause, Confidence, Culprit};
 
-use crate::finding::{Finding, Reason, Statement};
+use crate::finding::{Evidence, Finding, Reason, Statement};
 use crate::step::StepAnalysis;
 
 /// What is known of the ranks' code, by rank.
@@ -39,6 +40,12 @@ pub(crate) struct Code<'a> {
 }
 
 impl<'a> Code<'a> {
+    /// Returns the lines in which checkpoints, evaluations and other pauses begin.
+    fn pauses(&self) -> Vec<&'a Frame> {
+        let all = self.lines.iter().flatten().filter(|line| SpanKind::PAUSES.contains(&line.kind));
+        all.map(|line| &line.frame).collect()
+    }
+
     fn profile_of(&self, rank: u32) -> Option<&'a Profile> {
         self.stacks.get(rank as usize)?.as_ref()?.profile()
     }
@@ -68,6 +75,7 @@ pub(crate) fn explain(finding: &mut Finding, code: &Code<'_>) {
         finding.is_scatter = false;
         if finding.verdict.cause == Cause::Processor {
             (finding.verdict.cause, finding.verdict.confidence) = (Cause::Compute, Confidence::Medium);
+            finding.evidence.retain(|evidence| *evidence != Evidence::ProcessorsVary);
         }
     }
     // The person who fixes it looks for this line first.

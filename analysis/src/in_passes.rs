@@ -10,7 +10,7 @@ use wire::views::{Cause, Confidence};
 use crate::finding::{Evidence, Finding, Reason, Statement};
 use crate::hosts::Hosts;
 use crate::stats;
-use crate::step::{RankAnalysis, StepAnalysis};
+use crate::step::StepAnalysis;
 use crate::verdict::{HIGH_CONFIDENCE_STEPS, MIN_SHARE, MIN_STEPS, against_all};
 
 /// Returns a finding on what all ranks wait for within their passes, if it costs enough. `None` if processor time was not measured.

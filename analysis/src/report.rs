@@ -464,7 +464,7 @@ fn findings(
         }
     }
     in_code::settle_loaders(&mut found, &code);
-    found.settle();
+    found.settle(observed, &setting);
     if let Ok(goodput) = &facts.goodput {
         let accounts: Vec<StepAccount> = observed.iter().filter_map(|step| StepAccount::new(step)).collect();
         outside::add(&mut found, goodput, &accounts, facts.notable_share);

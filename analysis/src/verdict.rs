@@ -42,7 +42,7 @@ use wire::views::{Cause, ComputedOn, Confidence, Culprit, Missing, Persistence, 
 
 use crate::account::StepAccount;
 use crate::cost::Cost;
-use crate::finding::{Finding, Statement};
+use crate::finding::{Finding, Reason, Statement};
 use crate::step::StepAnalysis;
 use crate::{hang, stats, trend};
 use claim::Claim;
@@ -67,8 +67,9 @@ const OBVIOUS_LAST_SHARE: f64 = 0.8;
 /// The least cost of an obvious fault, in standard deviations of its scatter from step to step. No healthy rank falls
 /// behind that far for that long.
 const OBVIOUS_DEVIATIONS: f64 = 3.0;
-/// The least share of the steps with the fault in which the rank is last. Chance alone seldom reaches it.
-const MIN_LAST_SHARE: f64 = 0.6;
+/// The least share, of the steps with the fault in which equal ranks would have another one last, in which the rank is last: it is
+/// last in 60 % of the steps of two ranks, and in 40 % of those of four. Chance alone seldom reaches it.
+const MIN_LAST_BEYOND_TURN: f64 = 0.2;
 /// The least share of all observed time that an effect must cost to be reported.
 const MIN_COST_SHARE: f64 = 0.02;
 /// The least cost of a reported effect, in whole steps: the smaller an effect, the longer it is observed before it is
@@ -222,11 +223,17 @@ impl Findings {
         }
     }
 
-    /// Makes notes of the verdicts that later evidence showed to be the unsteadiness of a shared machine.
-    pub(crate) fn settle(&mut self) {
-        let (scatter, verdicts) =
-            std::mem::take(&mut self.verdicts).into_iter().partition(|finding| finding.is_scatter);
-        self.verdicts = verdicts;
+    /// Makes notes of the verdicts that later evidence showed to be the unsteadiness of a shared machine, and verdicts of the notes that
+    /// it showed to be the job's own code, if they are notable.
+    pub(crate) fn settle(&mut self, steps: &[&StepAnalysis], setting: &Setting<'_>) {
+        let is_own = |finding: &Finding| {
+            finding.reason == Some(Reason::OwnCode) && is_notable(finding, steps, setting)
+        };
+        let take = std::mem::take::<Vec<Finding>>;
+        let (scatter, verdicts) = take(&mut self.verdicts).into_iter().partition(|one| one.is_scatter);
+        let (own, notes): (Vec<Finding>, _) = take(&mut self.notes).into_iter().partition(is_own);
+        (self.verdicts, self.notes) = (verdicts, notes);
+        self.verdicts.extend(own);
         self.notes.extend::<Vec<Finding>>(scatter);
         self.sort();
     }
@@ -469,7 +476,8 @@ struct Chosen {
 impl Chosen {
     fn is_beyond_chance(&self, ranks: usize) -> bool {
         let turns = |times, of| excess_frequency_z(times, of, ranks);
-        self.last_in as f64 >= MIN_LAST_SHARE * self.bad as f64
+        let turn = 1.0 / ranks as f64;
+        self.last_in as f64 >= (turn + MIN_LAST_BEYOND_TURN * (1.0 - turn)) * self.bad as f64
             && (turns(self.last_in_all, self.all) >= MIN_FREQUENCY_Z
                 || turns(self.last_in, self.bad) >= min_frequency_z_of_chosen(self.bad, self.all))
     }

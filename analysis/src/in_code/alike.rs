@@ -1,7 +1,7 @@
 //! The line in which ranks stand while all of them lose time alike.
 
 use wire::event::SpanKind;
-use wire::stacks::{Frame, SpanLine};
+use wire::stacks::SpanLine;
 use wire::views::Cause;
 
 use super::Code;
@@ -10,22 +10,17 @@ use crate::stacks::{During, busiest};
 
 /// Finds the line in the stacks of one rank, or else the line in which the job asks for its input.
 pub(super) fn find(finding: &Finding, code: &Code<'_>) -> Option<Evidence> {
-    let pauses: Vec<&Frame> =
-        code.lines.iter().flatten().filter(|line| is_pause(line)).map(|line| &line.frame).collect();
     let during = match (finding.statement, finding.verdict.cause) {
         (Statement::AllAlike | Statement::Grows { .. }, Cause::Input) => During::Input,
         (Statement::AllAlike | Statement::Grows { .. }, Cause::Optimizer) => During::Optimizer,
-        (Statement::AllAlike | Statement::Grows { .. }, Cause::Host) => During::Outside { pauses: &pauses },
+        (Statement::AllAlike | Statement::Grows { .. }, Cause::Host) => During::Outside,
         _ => return None,
     };
-    let of_rank = |rank: u32| Some((rank, busiest(code.profile_of(rank)?, during)?));
+    let pauses = code.pauses();
+    let of_rank = |rank: u32| Some((rank, busiest(code.profile_of(rank)?, during, &pauses)?));
     let found = (0..code.stacks.len() as u32).find_map(of_rank);
     let sampled = found.map(|(rank, place)| Evidence::InCode { place, rank, other_rank: None });
     sampled.or_else(|| if during == During::Input { of_input(code) } else { None })
-}
-
-fn is_pause(line: &SpanLine) -> bool {
-    SpanKind::PAUSES.contains(&line.kind)
 }
 
 fn of_input(code: &Code<'_>) -> Option<Evidence> {

@@ -58,7 +58,7 @@ fn busy_loaders(finding: &Finding, code: &Code<'_>) -> Option<Vec<Evidence>> {
     if !(named.is_empty() || named.contains(&of[0].0)) {
         return None;
     }
-    let place = busiest(code.profile_of(of[0].0)?, During::Input);
+    let place = busiest(code.profile_of(of[0].0)?, During::Input, &code.pauses());
     let place = place.map(|place| Evidence::InCode { place, rank: of[0].0, other_rank: None });
     Some(place.into_iter().chain([Evidence::LoadersAtWork { of }]).collect())
 }

@@ -47,7 +47,7 @@ fn sampled(finding: &Finding, suspects: &[u32], code: &Code<'_>) -> Option<Evide
     let others = (0..code.long_steps.len() as u32).filter(|rank| !suspects.contains(rank));
     let other = others.map(|rank| (rank, profiles(rank))).find(|(_, other)| !other.is_empty());
     let place = match &other {
-        _ if is_input => busiest(&merged(&own), During::Input),
+        _ if is_input => busiest(&merged(&own), During::Input, &code.pauses()),
         Some((_, other)) => long_line(&own, other, false),
         None => long_line(&own, &[], false),
     }?;
@@ -60,7 +60,7 @@ fn sampled(finding: &Finding, suspects: &[u32], code: &Code<'_>) -> Option<Evide
 fn of_workers(rank: u32, code: &Code<'_>) -> Option<Evidence> {
     let profile = code.profile_of(rank)?;
     loaders::busy(profile)?;
-    let place = busiest(profile, During::Input)?;
+    let place = busiest(profile, During::Input, &code.pauses())?;
     (place.role == ThreadRole::Worker).then_some(Evidence::InCode { place, rank, other_rank: None })
 }
 

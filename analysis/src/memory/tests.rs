@@ -75,6 +75,13 @@ fn memory_that_levels_off_or_hardly_grows_is_not_named() {
 }
 
 #[test]
+fn what_a_young_process_takes_is_not_said_to_go_on_for_hours() {
+    let grows = |seconds| grown(vec![host(seconds, leaks(MIB))]);
+    assert_eq!(grows(60), [], "8 GiB would be full in more than two hours");
+    assert_eq!(grows(300).len(), 1);
+}
+
+#[test]
 fn slow_growth_with_much_memory_left_is_no_warning() {
     let found = grown(vec![host(3_000, leaks(MIB / 20))]);
     let [growth] = &found[..] else { panic!("{found:#?}") };

@@ -18,16 +18,13 @@ const TRAINING: [&str; 5] =
 
 /// In which stacks the time is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum During<'a> {
+pub enum During {
     /// Those of the data loader, in its worker processes if it has any.
     Input,
     /// Those of the optimizer.
     Optimizer,
-    /// Those that are in no pass, update, collective or data loader, nor in a pause that begins in one of these frames.
-    Outside {
-        /// The frames.
-        pauses: &'a [&'a Frame],
-    },
+    /// Those that are in no pass, update, collective or data loader.
+    Outside,
 }
 
 /// Returns true if a place is in what PyTorch runs in passes, updates and collectives.
@@ -50,21 +47,22 @@ pub fn workers_at_work(profile: &Profile) -> Option<f64> {
     (samples > 0).then(|| at_work as f64 / samples as f64)
 }
 
-/// Returns the line of the user's code in which a rank is most often while it loses time; `None` if none stands out.
+/// Returns the line of the user's code in which a rank is most often while it loses time; `None` if none stands out. Checkpoints and
+/// evaluations are pauses of their own, and read data too: stacks through the frames of `pauses`, in which they begin, do not count.
 #[must_use]
-pub fn busiest(profile: &Profile, during: During<'_>) -> Option<Place> {
-    let of_workers =
-        (during == During::Input).then(|| of_role(profile, ThreadRole::Worker, during)).flatten();
-    of_workers.or_else(|| of_role(profile, ThreadRole::Main, during))
+pub fn busiest(profile: &Profile, during: During, pauses: &[&Frame]) -> Option<Place> {
+    let of_role = |role| of_role(profile, role, during, pauses);
+    let of_workers = (during == During::Input).then(|| of_role(ThreadRole::Worker)).flatten();
+    of_workers.or_else(|| of_role(ThreadRole::Main))
 }
 
-fn of_role(profile: &Profile, role: ThreadRole, during: During<'_>) -> Option<Place> {
+fn of_role(profile: &Profile, role: ThreadRole, during: During, pauses: &[&Frame]) -> Option<Place> {
     let mut counts: BTreeMap<(&str, &str, u32), (u64, &Frame)> = BTreeMap::new();
     let mut samples = 0;
     for thread in profile.threads.iter().filter(|thread| thread.role == role) {
         samples += thread.samples;
         for stack in &thread.stacks {
-            if let Some(own) = own_frame(profile, stack, role, during) {
+            if let Some(own) = own_frame(profile, stack, role, during, pauses) {
                 let key = (own.function.as_str(), own.file.as_str(), own.line);
                 counts.entry(key).or_insert((0, own)).0 += stack.count;
             }
@@ -88,19 +86,20 @@ fn own_frame<'a>(
     profile: &'a Profile,
     stack: &Stack,
     role: ThreadRole,
-    during: During<'_>,
+    during: During,
+    pauses: &[&Frame],
 ) -> Option<&'a Frame> {
     let frames = frames_of(profile, stack);
+    let is_at = |a: &Frame, b: &Frame| (&a.file, a.line) == (&b.file, b.line);
+    if frames.iter().any(|frame| pauses.iter().any(|pause| is_at(frame, pause))) {
+        return None;
+    }
     let is_in = |part: &str| frames.iter().any(|frame| frame.file.contains(part));
     let is_wanted = match (during, role) {
         (During::Input, ThreadRole::Worker) => is_in(WORKER_FETCHES),
         (During::Input, _) => is_in(LOADER),
         (During::Optimizer, _) => is_in("torch/optim/"),
-        (During::Outside { pauses }, _) => {
-            let is_at = |a: &Frame, b: &Frame| (&a.file, a.line) == (&b.file, b.line);
-            let is_paused = frames.iter().any(|frame| pauses.iter().any(|pause| is_at(frame, pause)));
-            !is_paused && !is_in(LOADER) && !TRAINING.iter().any(|part| is_in(part))
-        }
+        (During::Outside, _) => !is_in(LOADER) && !TRAINING.iter().any(|part| is_in(part)),
     };
     let own = frames.iter().rev().find(|frame| !is_library(frame));
     own.copied().filter(|_| is_wanted)
@@ -124,15 +123,27 @@ mod tests {
             &[(&[LOOP, NEXT, FETCH, GET], 60), (&[("<module>", "train.py", 13), BACKWARD], 40)],
         )]);
         assert_eq!(
-            busiest(&alone, During::Input).map(|place| place.at()),
+            busiest(&alone, During::Input, &[]).map(|place| place.at()),
             Some("train.py:5 (__getitem__)".into())
         );
         let queue = ("get", "/lib/python3.11/queue.py", 171);
         let main = [(&[LOOP, NEXT, queue][..], 90)];
         let busy = [(&[FETCH, GET][..], 80), (&[queue][..], 20)];
         let with_workers = profile(&[(ThreadRole::Main, &main[..]), (ThreadRole::Worker, &busy[..])]);
-        let place = busiest(&with_workers, During::Input).unwrap();
+        let place = busiest(&with_workers, During::Input, &[]).unwrap();
         assert_eq!((place.role, place.frame.line), (ThreadRole::Worker, 5));
+    }
+
+    #[test]
+    fn a_loader_that_a_pause_reads_from_is_not_the_input_of_training() {
+        let validate = ("main", "train.py", 30);
+        let own = profile(&[(
+            ThreadRole::Main,
+            &[(&[validate, ("validate", "train.py", 60), NEXT, FETCH], 70), (&[LOOP, NEXT], 30)],
+        )]);
+        let pause = Frame { function: "main".into(), file: "train.py".into(), line: 30 };
+        let line = |pauses: &[&Frame]| busiest(&own, During::Input, pauses).map(|place| place.frame.line);
+        assert_eq!((line(&[]), line(&[&pause])), (Some(60), Some(12)));
     }
 
     #[test]
@@ -150,10 +161,9 @@ mod tests {
             ThreadRole::Main,
             &[(&[LOOP, BACKWARD], 50), (&[LOOP, log], 15), (&[LOOP, save, write], 25), (&[LOOP, NEXT], 10)],
         )]);
-        let line =
-            |pauses: &[&Frame]| busiest(&own, During::Outside { pauses }).map(|place| place.frame.line);
+        let line = |pauses: &[&Frame]| busiest(&own, During::Outside, pauses).map(|place| place.frame.line);
         assert_eq!(line(&[]), Some(7));
         assert_eq!(line(&[&Frame { function: "save".into(), file: "train.py".into(), line: 50 }]), Some(40));
-        assert_eq!(busiest(&own, During::Optimizer), None);
+        assert_eq!(busiest(&own, During::Optimizer, &[]), None);
     }
 }

@@ -441,3 +441,23 @@ fn devices_that_are_idle_in_a_short_recording_of_any_ranks_are_a_verdict() {
     let (busy, _) = super::judge(&healthy(3).iter().collect::<Vec<_>>(), 4, &recorded);
     assert!(busy.verdicts.is_empty(), "{busy:?}");
 }
+
+#[test]
+fn a_note_that_code_explains_becomes_a_verdict_and_a_verdict_that_scatter_explains_a_note() {
+    let steps = healthy(50);
+    let steps: Vec<&StepAnalysis> = steps.iter().collect();
+    let late = |is_scatter, reason| {
+        let mut finding = super::fixture::against_rank_1(Cause::Processor);
+        (finding.is_scatter, finding.reason) = (is_scatter, reason);
+        finding.verdict.affected_steps = 50;
+        finding
+    };
+    let counts = |verdicts: Vec<Finding>, notes: Vec<Finding>| {
+        let mut found = Findings { verdicts, notes };
+        found.settle(&steps, &ON_CPUS);
+        (found.verdicts.len(), found.notes.len())
+    };
+    assert_eq!(counts(vec![late(true, None)], vec![]), (0, 1));
+    assert_eq!(counts(vec![], vec![late(true, None)]), (0, 1));
+    assert_eq!(counts(vec![], vec![late(false, Some(Reason::OwnCode))]), (1, 0));
+}

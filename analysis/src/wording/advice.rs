@@ -45,6 +45,9 @@ pub(crate) fn advice(finding: &Finding) -> String {
             "See what the rank does between its input, passes and updates: logging, metrics, or a wait in the program itself. \
              `paceline stacks` shows the lines."
         }
+        (Some(Culprit::All), Cause::Evaluation, _) => {
+            "Evaluate less often, on fewer samples, or in another job, and see that each rank evaluates only its share of the data."
+        }
         (_, cause, _) if verdict.recurrence.is_some() => now_and_then(cause),
         (Some(Culprit::Rank(_)), Cause::Network, _) if is_one_host => {
             "The ranks share this host: see whether it has memory bandwidth and cores left for the collectives of this rank."

@@ -7,6 +7,7 @@ use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
+use anyhow::Context as _;
 use clap::Args;
 use import::job::Round;
 use wire::ids::RunId;
@@ -81,7 +82,8 @@ async fn store(arguments: &ImportArguments, run: &RunId, rounds: Vec<Round>) -> 
     tokio::task::spawn_blocking(move || send(&client, rounds)).await??;
     let data = arguments.data.path();
     let Some(server) = own else { return print(&distant_report(&address, &data, run, token).await) };
-    print(&closing_report(&server.hub, &data, run, false).await)?;
+    let report = closing_report(&server.hub, &data, run).await.context("the server has no records of it")?;
+    print(&report)?;
     server.stop().await;
     print(&format!("\nStored in {}. Look at it: paceline serve, and /runs/{run}\n", data.display()))
 }

@@ -76,14 +76,21 @@ async fn launch_and_report(arguments: JobArguments, start: Start, attach: bool) 
     }
     let outcome = launch::launch(&job).await?;
     if let Some(server) = own {
-        print(&closing_report(&server.hub, &arguments.data.path(), &run, attach).await)?;
+        let report = closing_report(&server.hub, &arguments.data.path(), &run).await;
+        let has_failed = outcome != ExitCode::SUCCESS;
+        print(report.as_deref().unwrap_or_else(|| without_records(attach, has_failed)))?;
         if arguments.keep_serving {
             print(&format!("\nThe dashboard is at {address}/runs/{run} until Ctrl-C.\n"))?;
             until_interrupted().await?;
         }
         server.stop().await;
-        let data = arguments.data.path();
-        print(&format!("\nStored in {}. Print the report again: paceline report {run}\n", data.display()))?;
+        if report.is_some() {
+            let data = arguments.data.path();
+            print(&format!(
+                "\nStored in {}. Print the report again: paceline report {run}\n",
+                data.display()
+            ))?;
+        }
     } else {
         print(&distant_report(&job.server, &arguments.data.path(), &job.run, job.token.clone()).await)?;
     }
@@ -126,22 +133,26 @@ pub(super) async fn server_for(
     }
 }
 
-/// Returns the report of a run whose records this process stores in `data`, as text. If its server has failed, the report is
-/// read from disk.
-pub(super) async fn closing_report(hub: &Hub, data: &Path, run: &RunId, attached: bool) -> String {
+/// Returns the report of a run whose records this process stores in `data`, as text; `None` if the run sent no records. If its
+/// server has failed, the report is read from disk.
+pub(super) async fn closing_report(hub: &Hub, data: &Path, run: &RunId) -> Option<String> {
     let report = match ended_report(hub, run, usize::MAX).await {
         None => stored_report(data, run).await,
         report => report,
     };
-    match report {
-        Some(report) => format!("\n{}", text::report(&report)),
-        None if attached => {
+    Some(format!("\n{}", text::report(&report?)))
+}
+
+/// Says why a run may have sent no records, and what to do.
+fn without_records(attached: bool, has_failed: bool) -> &'static str {
+    match (attached, has_failed) {
+        (_, true) => "\nThe job failed before it sent any records: see its own output above.\n",
+        (true, false) => {
             "\nNo collective was observed. Check that the job uses NCCL, or PyTorch 2.4 or later, on more than one \
             rank. Before NCCL 2.27, each process also needs RANK and WORLD_SIZE, as torchrun sets them, or the \
             variables of mpirun or srun.\n"
-                .into()
         }
-        None => "\nThe job sent no records. Check that it uses the reducer or an agent.\n".into(),
+        (false, false) => "\nThe job sent no records. Check that it uses the reducer or an agent.\n",
     }
 }
 

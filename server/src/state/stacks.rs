@@ -57,10 +57,19 @@ impl RankStacks {
 pub struct Wanted(BTreeMap<(u32, Cause), ServerNanos>);
 
 impl Wanted {
-    /// Returns the ranks to sample now, once while a verdict lasts that code may explain: its first culprit and a rank that is no
-    /// culprit, or the first ranks if all of them lose time alike.
-    pub(super) fn ranks(&mut self, verdicts: &[Verdict], ranks: u32, now: ServerNanos) -> BTreeSet<u32> {
-        let sampled = verdicts.iter().filter_map(|verdict| Some((verdict.cause, sampled(verdict, ranks)?)));
+    /// Returns the ranks to sample now, once while a verdict or a note on ranks lasts that code may explain: its first culprit and a rank
+    /// that is no culprit, or the first ranks if all of them lose time alike.
+    pub(super) fn ranks(
+        &mut self,
+        verdicts: &[Verdict],
+        notes: &[Verdict],
+        ranks: u32,
+        now: ServerNanos,
+    ) -> BTreeSet<u32> {
+        // A rank that seems to be slowed by its host may be slow for a line of its own.
+        let notes = notes.iter().filter(|note| !matches!(note.culprit, None | Some(Culprit::All)));
+        let all = verdicts.iter().chain(notes);
+        let sampled = all.filter_map(|verdict| Some((verdict.cause, sampled(verdict, ranks)?)));
         let wanted: BTreeSet<(u32, Cause)> =
             sampled.flat_map(|(cause, ranks)| ranks.into_iter().map(move |rank| (rank, cause))).collect();
         self.0.retain(|key, asked| wanted.contains(key) || now - *asked < AGAIN_NANOS);
@@ -79,7 +88,7 @@ impl Wanted {
 ///
 /// A rank takes the stacks of what happens now and then by itself, but not those of its loader workers.
 fn sampled(verdict: &Verdict, ranks: u32) -> Option<Vec<u32>> {
-    use Cause::{Compute, H2d, Host, Input, MoreWork, Optimizer, Unknown};
+    use Cause::{Compute, H2d, Host, Input, MoreWork, Optimizer, Processor, Unknown};
     if verdict.recurrence.is_some() && verdict.cause != Input {
         return None;
     }
@@ -89,7 +98,7 @@ fn sampled(verdict: &Verdict, ranks: u32) -> Option<Vec<u32>> {
         Culprit::All => matches!(verdict.cause, Host | Optimizer).then(|| vec![0]),
         named
             if verdict.cause.is_pause()
-                || matches!(verdict.cause, Input | H2d | Compute | MoreWork | Host | Unknown) =>
+                || matches!(verdict.cause, Input | H2d | Compute | MoreWork | Host | Processor | Unknown) =>
         {
             let suspects = named.ranks();
             let peer = (0..ranks).find(|rank| !suspects.contains(rank))?;
@@ -122,7 +131,7 @@ mod tests {
         let mut wanted = Wanted::default();
         let mut ask = |culprit, cause, recurrence, seconds: i64| {
             let verdict = Verdict { recurrence, ..Verdict::new(culprit, cause) };
-            let asked = wanted.ranks(&[verdict], 4, ServerNanos(NOW.0 + seconds * 1_000_000_000));
+            let asked = wanted.ranks(&[verdict], &[], 4, ServerNanos(NOW.0 + seconds * 1_000_000_000));
             asked.into_iter().collect::<Vec<u32>>()
         };
         assert_eq!(ask(Culprit::All, Cause::Input, None, 0), [0, 1], "two loaders are compared");
@@ -143,5 +152,15 @@ mod tests {
             [0, 1],
             "a minute later, they may do other things"
         );
+    }
+
+    #[test]
+    fn a_note_on_a_rank_is_followed_up_and_one_on_all_ranks_is_not() {
+        let asked = |culprit| {
+            let note = Verdict::new(culprit, Cause::Processor);
+            Wanted::default().ranks(&[], &[note], 4, NOW).into_iter().collect::<Vec<u32>>()
+        };
+        assert_eq!(asked(Culprit::Rank(2)), [0, 2]);
+        assert_eq!(asked(Culprit::All), [0_u32; 0]);
     }
 }

@@ -55,6 +55,17 @@ fn a_slower_run_fails_the_check() -> anyhow::Result<()> {
 }
 
 #[test]
+fn a_job_that_fails_before_it_sends_records_is_told_to_look_at_its_own_output() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let data_text = data.path().to_string_lossy().into_owned();
+    let (code, printed, _) = said(&["run", "--data", &data_text, "--", "sh", "-c", "exit 3"])?;
+    assert_eq!(code, 3, "{printed}");
+    assert!(printed.contains("The job failed before it sent any records"), "{printed}");
+    assert!(!printed.contains("Stored in"), "nothing was stored: {printed}");
+    Ok(())
+}
+
+#[test]
 fn a_check_without_usable_input_exits_with_2() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let data_text = data.path().to_string_lossy().into_owned();

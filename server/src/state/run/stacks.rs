@@ -45,7 +45,7 @@ impl Run {
 
     /// Asks for the stacks that the verdicts of a report need.
     pub fn want_stacks(&mut self, report: &Report, now: ServerNanos) {
-        for rank in self.stacks_wanted.ranks(&report.verdicts, report.ranks, now) {
+        for rank in self.stacks_wanted.ranks(&report.verdicts, &report.notes, report.ranks, now) {
             self.ask_for_stacks(Some(Rank(rank)), stacks::request_of_evidence(now));
         }
     }
