@@ -33,6 +33,11 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
+    /// Returns true if the cost is the least that it can be, because it is not known of all collectives whether ranks wait for them.
+    pub(crate) fn is_least(&self) -> bool {
+        self.counter_evidence.iter().any(|doubt| matches!(doubt, Doubt::MoreMayBeExposed { .. }))
+    }
+
     /// Returns true if a line of code is known in which the ranks stop now and then.
     pub(crate) fn stops_in_code(&self) -> bool {
         let names_code = |one: &Evidence| matches!(one, Evidence::InCode { .. } | Evidence::Called { .. });
@@ -363,6 +368,8 @@ pub(crate) enum Doubt {
     FewReplayed { replayed: usize, steps: usize },
     /// The cost assumes that all exposed transfer could be hidden.
     AssumesAllHidden,
+    /// Of this much more time in collectives, nothing shows whether ranks compute meanwhile.
+    MoreMayBeExposed { nanos: f64 },
     /// The ranks of a group are taken to be given the same work, and the cost is that of all ranks that are slower than
     /// others.
     SameWorkAssumed,

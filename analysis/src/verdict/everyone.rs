@@ -16,7 +16,7 @@ use crate::finding::{Doubt, Evidence, Finding, Risen, Segment, Statement};
 use crate::overlap::Overlap;
 use crate::replay::Replay;
 use crate::stats;
-use crate::step::StepAnalysis;
+use crate::step::{RankAnalysis, StepAnalysis};
 
 /// The share of the step from which a cost of all ranks is worth a verdict.
 pub(crate) const MIN_SHARE: f64 = 0.05;
@@ -207,25 +207,38 @@ pub(super) fn idle(steps: &[&StepAnalysis]) -> Option<Finding> {
     (finding.verdict.cost_share >= CLEAR_SHARE).then_some(finding)
 }
 
-/// Finds exposed transfers, if it shows which are: waiting for a rank without records counts as transfer as well.
+/// Finds exposed transfers: waiting for a rank without records counts as transfer as well. Where it is not known of a part of them
+/// whether ranks compute meanwhile, the cost is that of the rest.
 fn transfers(window: &Window<'_>) -> Option<Finding> {
     let steps = window.steps;
     if steps.iter().any(|step| step.ranks.iter().any(Option::is_none)) {
         return None;
     }
-    let ranks = steps.iter().flat_map(|step| step.present().map(|(_, rank)| rank));
-    if !Overlap::of(ranks).is_known() {
-        return None;
-    }
-    let series: Vec<f64> = window.accounts.iter().map(|account| account.transfer).collect();
+    let is_known = Overlap::of(steps.iter().flat_map(|step| step.present().map(|(_, rank)| rank))).is_known();
+    let usual = |step: &StepAnalysis, of: fn(&RankAnalysis) -> u64| {
+        stats::lower_median(step.present().map(|(_, rank)| of(rank) as f64)).unwrap_or(0.0)
+    };
+    let assumed = |step: &StepAnalysis| match is_known {
+        true => 0.0,
+        false => usual(step, |rank| rank.assumed_exposed_nanos),
+    };
+    let series: Vec<f64> = window
+        .accounts
+        .iter()
+        .zip(steps)
+        .map(|(account, step)| (account.transfer - assumed(step)).max(0.0))
+        .collect();
     let exposed = stats::trimmed_mean(series.iter().copied(), 0.02)?;
     let tail = stats::median(steps.iter().filter_map(|step| mean_tail(step))).unwrap_or(0.0);
     let onset = rise(steps, &series);
     let mut finding = against_all(steps, exposed, Cause::Communication, Statement::AllAlike)?;
-    finding.evidence =
-        vec![Evidence::ExposedTransfer { nanos: exposed }, Evidence::Tail { nanos: tail, last: None }];
+    finding.evidence = vec![Evidence::ExposedTransfer { nanos: exposed }];
+    finding.evidence.extend(is_known.then_some(Evidence::Tail { nanos: tail, last: None }));
     finding.evidence.extend(onset.map(|onset| Evidence::Rose { what: Risen::ExposedTransfer, onset }));
     finding.counter_evidence = vec![Doubt::AssumesAllHidden];
+    let unclear = |rank: &RankAnalysis| rank.assumed_exposed_nanos + rank.assumed_hidden_nanos;
+    let nanos = stats::mean(steps.iter().map(|step| usual(step, unclear))).unwrap_or(0.0);
+    finding.counter_evidence.extend((!is_known).then_some(Doubt::MoreMayBeExposed { nanos }));
     finding.verdict.onset = onset;
     Some(finding)
 }

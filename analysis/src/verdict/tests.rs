@@ -461,3 +461,20 @@ fn a_note_that_code_explains_becomes_a_verdict_and_a_verdict_that_scatter_explai
     assert_eq!(counts(vec![], vec![late(true, None)]), (0, 1));
     assert_eq!(counts(vec![], vec![late(false, Some(Reason::OwnCode))]), (1, 0));
 }
+
+#[test]
+fn where_it_is_not_known_whether_ranks_wait_for_a_part_of_the_collectives_the_rest_is_the_cost() {
+    let mut steps = run(100, |_, _| Some((8 * MS, Part::ExposedTransfer)));
+    let sentence = |steps: &[StepAnalysis]| judge(steps).into_iter().map(|verdict| verdict.sentence).next();
+    let known = sentence(&steps).unwrap();
+    assert!(known.contains("does not hide, which costs 9."), "{known}");
+    for rank in steps.iter_mut().flat_map(|step| step.ranks.iter_mut().flatten()) {
+        (rank.comm_nanos, rank.assumed_exposed_nanos) = (13 * MS, 4 * MS);
+    }
+    let least = sentence(&steps).unwrap();
+    assert!(least.contains("does not hide, which costs at least 5."), "{least}");
+    for rank in steps.iter_mut().flat_map(|step| step.ranks.iter_mut().flatten()) {
+        rank.assumed_exposed_nanos = 9 * MS;
+    }
+    assert_eq!(sentence(&steps), None, "all of it is assumed");
+}

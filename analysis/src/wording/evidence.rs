@@ -259,6 +259,10 @@ impl Who<'_> {
                  more work than the others, such as more layers or the loss, and then no device is slow"
                 .into(),
             Doubt::AssumesAllHidden => "the cost assumes that all exposed transfer could be hidden".into(),
+            Doubt::MoreMayBeExposed { nanos } => format!(
+                "of another {} per step in collectives, nothing shows whether ranks compute meanwhile; it is not in the cost",
+                units::nanos(*nanos)
+            ),
             Doubt::Explained { nanos } => format!(
                 "{} of that saving is in the cost of other verdicts, and not in this one",
                 units::nanos(*nanos)

@@ -140,7 +140,8 @@ fn all_alike(finding: &Finding) -> String {
         Cause::CollectiveConfiguration => "wait for their last buckets, which could start earlier",
         _ => "are outside the passes, the input and the optimizer",
     };
-    format!("All ranks {what}, which costs {cost} per step ({share} of step time){}.", place(finding))
+    let least = if finding.is_least() { "at least " } else { "" };
+    format!("All ranks {what}, which costs {least}{cost} per step ({share} of step time){}.", place(finding))
 }
 
 /// Says how often the job was restarted, and what each time cost.
