@@ -93,6 +93,31 @@ def train(model, optimizer, x, y):
     optimizer.step()
 
 
+class Gan:
+    """A generator and a discriminator, each in a module of its own, as GANs are written."""
+
+    def __init__(self):
+        self.generator, self.discriminator = (parallel(Perceptron(width)) for width in (384, 256))
+        of = lambda model: torch.optim.Adam(model.parameters(), lr=1e-4)
+        self.of_generator, self.of_discriminator = of(self.generator), of(self.discriminator)
+
+    def judge(self, samples, label):
+        judged = self.discriminator(samples)[:, 0]
+        return F.binary_cross_entropy_with_logits(judged, torch.full_like(judged, label))
+
+    def step(self, real, between=lambda: None):
+        """`between` is called after the discriminator has seen what is real."""
+        self.discriminator.zero_grad()
+        self.judge(real, 1.0).backward()
+        between()
+        made = self.generator(torch.randn_like(real)).repeat(1, 13)[:, :128]
+        self.judge(made.detach(), 0.0).backward()
+        self.of_discriminator.step()
+        self.generator.zero_grad()
+        self.judge(made, 1.0).backward()
+        self.of_generator.step()
+
+
 def busy(seconds):
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:

@@ -187,6 +187,29 @@ def instances(cls):
     return found + [one for subclass in cls.__subclasses__() for one in instances(subclass)]
 
 
+class Loss:
+    """What the thread that trains does from the output of a module to its gradient, which counts as part of the forward pass.
+
+    It ends when any module's next pass begins. Of a GAN's two models, one is used between the output and the gradient of the other,
+    and there may be waits and updates in between.
+    """
+
+    # The phase that is in progress.
+    phase = None
+
+    @classmethod
+    def begin(cls, phase):
+        cls.end()
+        cls.phase = phase
+        phase.begin()
+
+    @classmethod
+    def end(cls):
+        phase, cls.phase = cls.phase, None
+        if phase is not None:
+            phase.end()
+
+
 class Passes:
     """The forward and the backward passes of one module, if its device is of one of the types `on`.
 
@@ -203,7 +226,6 @@ class Passes:
         trains_here()
         self.queue_callback = Variable._execution_engine.queue_callback
         self.forward, self.backward = phase_on(self.device, FORWARD), phase_on(self.device, BACKWARD)
-        # From the output of the module to its gradient. It counts as part of the forward pass.
         self.loss = phase_on(self.device, FORWARD)
         if self.device.type == "cpu":
             interrupt(self.forward, self.backward, self.loss)
@@ -220,6 +242,7 @@ class Passes:
     def forward_begins(self, *_):
         if self.is_observed and trains():
             _trace.look()
+            Loss.end()
             self.forward.begin()
 
     def forward_ends(self, module, _inputs, output):
@@ -235,12 +258,12 @@ class Passes:
     def begin_loss(self, output):
         tensor = first_tensor(output)
         if tensor is not None:
-            self.loss.begin()
+            Loss.begin(self.loss)
             # The hook runs on a tensor of the output, before autograd computes anything of the module.
             tensor.register_hook(harmless(self.backward_begins))
 
     def backward_begins(self, _):
-        self.loss.end()
+        Loss.end()
         self.queue_callback(harmless(self.backward_ends))
         if self.buckets:
             guarded(self.buckets.begin)

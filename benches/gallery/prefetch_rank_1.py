@@ -1,0 +1,24 @@
+"""Rank 1 reads the next batch between forward and backward, as nanoGPT does, and it takes 15 ms to arrive."""
+from plain import *
+
+clock = Clock()
+
+
+def next_batch():
+    if rank == 1:
+        with clock:
+            time.sleep(0.015)
+    return batch()
+
+
+rank, _ = begin()
+model = parallel()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+x, y = next_batch()
+for step in range(300):
+    loss = F.cross_entropy(model(x), y)
+    x, y = next_batch()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+end({"who": 1, "causes": ["host", "input"], "line": "prefetch_rank_1.py", "function": "next_batch"}, clock, rank == 1)
