@@ -41,6 +41,8 @@ pub struct RankAnalysis {
     /// The processor time of the training thread in each phase, in the order of [`SpanKind::PHASES`]; all 0 if it was not
     /// measured.
     pub processor_nanos: [u64; SpanKind::PHASES.len()],
+    /// The number of backward passes: several if gradients are accumulated, or if models take turns.
+    pub backward_passes: u32,
     /// The tail: the end of the last bucket less the end of the last backward compute.
     pub tail_nanos: Option<u64>,
     /// The mean over buckets of start - median start; needs aligned clocks.
@@ -369,6 +371,7 @@ fn analyse_rank(step: &RankStep, sets: &RankSets) -> RankAnalysis {
         assumed_hidden_nanos: assumed_hidden,
         assumed_exposed_nanos: unclear.total() - assumed_hidden,
         processor_nanos: SpanKind::PHASES.map(processor),
+        backward_passes: step.spans.iter().filter(|span| span.kind == SpanKind::Backward).count() as u32,
         tail_nanos: sets.tail(),
         lateness_nanos: None,
         caused_wait_nanos: 0,

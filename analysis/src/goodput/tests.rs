@@ -22,6 +22,7 @@ fn computed(millis: i64, pauses: &[(SpanKind, i64)]) -> RankAnalysis {
         assumed_hidden_nanos: 0,
         assumed_exposed_nanos: 0,
         processor_nanos: [0; SpanKind::PHASES.len()],
+        backward_passes: 1,
         tail_nanos: None,
         lateness_nanos: None,
         caused_wait_nanos: 0,

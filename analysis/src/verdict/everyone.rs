@@ -36,6 +36,9 @@ const CLEAR_IN_EACH: f64 = 0.5;
 /// The least share of the time outside of phases that devices must be idle for it to be theirs.
 const MOSTLY_IDLE: f64 = 0.5;
 
+/// How many times as many backward passes as before make a step another one.
+const MORE_PASSES: f64 = 1.5;
+
 /// The share of slower compute by which steps must become slower too. Otherwise the additional compute was hidden.
 const RISES_ALONG: f64 = 0.5;
 
@@ -358,6 +361,11 @@ fn drift(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Option<Finding> {
         return None;
     }
     let began = steps.partition_point(|step| step.step.0 < onset.step);
+    // Steps of more passes are longer steps, and no slower ones: a job that averages its models now and then, after a time in which it
+    // does so in every step.
+    if backward_passes(&steps[began..]) >= MORE_PASSES * backward_passes(&steps[..began]).max(1.0) {
+        return None;
+    }
     // The median of few ranks rises with one of them.
     if rise_of_most_ranks(steps, began) < RISES_ALONG * slower {
         return None;
@@ -381,6 +389,12 @@ fn drift(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Option<Finding> {
     });
     finding.verdict.onset = Some(onset);
     Some(finding)
+}
+
+/// Returns the number of backward passes of the median step. Waits divide a pass, as in FSDP.
+fn backward_passes(steps: &[&StepAnalysis]) -> f64 {
+    let of_ranks = steps.iter().flat_map(|step| step.present()).map(|(_, rank)| rank.backward_passes.into());
+    stats::median(of_ranks).unwrap_or(0.0)
 }
 
 /// Returns how much more processor time the median rank's compute took from the step at index `began` on, in

@@ -30,6 +30,7 @@ fn step(number: u64, extra: [(u64, Part); 4]) -> StepAnalysis {
             assumed_hidden_nanos: 0,
             assumed_exposed_nanos: 0,
             processor_nanos: [0, 0, parts[2], parts[3], parts[6]],
+            backward_passes: 1,
             tail_nanos: Some(MS),
             lateness_nanos: Some(0.0),
             caused_wait_nanos: 0,
@@ -386,6 +387,22 @@ fn slower_compute_on_all_ranks_counts_only_if_steps_take_longer() {
     assert!(verdict.sentence.contains("200 on because they are kept off their processors, "), "{verdict:?}");
     assert_eq!(verdict.cause, Cause::Host, "hardly any of it is processor time");
     assert_eq!(judged(0, 5 * MS), [], "the compute was hidden, or is only measured better");
+}
+
+#[test]
+fn steps_of_more_passes_are_not_slower() {
+    let judged = |passes| {
+        let mut steps = run(400, |_, _| None);
+        for step in &mut steps[200..] {
+            step.local_nanos += 40 * MS;
+            for rank in step.ranks.iter_mut().flatten() {
+                (rank.compute_nanos, rank.backward_passes) = (rank.compute_nanos + 40 * MS, passes);
+            }
+        }
+        judge(&steps)
+    };
+    assert_eq!(judged(1).len(), 1);
+    assert_eq!(judged(4), []);
 }
 
 #[test]

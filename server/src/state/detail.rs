@@ -250,6 +250,7 @@ mod tests {
                 assumed_hidden_nanos: 0,
                 assumed_exposed_nanos: 0,
                 processor_nanos: [0; 5],
+                backward_passes: 0,
                 tail_nanos: None,
                 lateness_nanos: None,
                 caused_wait_nanos: 0,

@@ -60,6 +60,7 @@ fn step(compute: [u64; 12], further: &[CollectiveAnalysis]) -> StepAnalysis {
             assumed_hidden_nanos: 0,
             assumed_exposed_nanos: 0,
             processor_nanos: [0; SpanKind::PHASES.len()],
+            backward_passes: 1,
             tail_nanos: None,
             lateness_nanos: None,
             caused_wait_nanos: 0,
