@@ -3,7 +3,7 @@
 use crate::traces::differences;
 use wire::live::Part;
 use wire::views::comparison::{Change, Compared, Comparison, Unit};
-use wire::views::{Culprit, Figure, Report, Spread, Verdict};
+use wire::views::{Culprit, Figure, MemoryGrowth, Report, Spread, Verdict};
 
 /// The number of consecutive steps that count as one, because consecutive steps are alike.
 const ALIKE_STEPS: f64 = 25.0;
@@ -37,6 +37,8 @@ pub fn compare(a: &Report, b: &Report) -> Comparison {
         caveats: caveats(a, b),
         verdicts_gone: only_in(&a.verdicts, &b.verdicts),
         verdicts_new: only_in(&b.verdicts, &a.verdicts),
+        memory_gone: grows_only_in(&a.memory, &b.memory),
+        memory_new: grows_only_in(&b.memory, &a.memory),
         figures,
         ledger,
         traced,
@@ -241,4 +243,10 @@ fn only_in(of: &[Verdict], other: &[Verdict]) -> Vec<String> {
     };
     let is_new = |verdict: &&Verdict| !other.iter().any(|like| key(like) == key(verdict));
     of.iter().filter(is_new).map(|verdict| verdict.sentence.clone()).collect()
+}
+
+/// Returns the sentences of the growths in `of` of memory that does not grow in `other`.
+fn grows_only_in(of: &[MemoryGrowth], other: &[MemoryGrowth]) -> Vec<String> {
+    let is_new = |growth: &&MemoryGrowth| !other.iter().any(|like| like.kind == growth.kind);
+    of.iter().filter(is_new).map(|growth| growth.sentence.clone()).collect()
 }

@@ -4,7 +4,7 @@ use wire::batch::Instrumentation;
 use wire::event::SpanKind;
 use wire::ids::{Rank, Seq, Step};
 use wire::live::Part;
-use wire::stacks::Frame;
+use wire::stacks::{Frame, ThreadRole};
 use wire::views::what_if::Phase;
 use wire::views::{BucketParameters, ChangePoint, Verdict};
 
@@ -52,6 +52,17 @@ impl Finding {
         });
         let longest = longer.max_by(|a, b| a.0.total_cmp(&b.0));
         longest.is_some_and(|(nanos, usual)| nanos <= (times - 1.0) * usual)
+    }
+
+    /// Returns true if the time is lost in a line that worker processes run.
+    pub(crate) fn is_in_workers(&self) -> bool {
+        let is_in = |one: &Evidence| matches!(one, Evidence::InCode { place, .. } if place.role == ThreadRole::Worker);
+        self.evidence.iter().any(is_in)
+    }
+
+    /// Returns true if it is that ranks wait for each other, whoever is last.
+    pub(crate) fn is_of_turns(&self) -> bool {
+        matches!(self.statement, Statement::Turns { .. } | Statement::MostlyFor { .. })
     }
 
     /// Returns true if a line of code is known in which the ranks are, and another rank hardly is.
@@ -110,8 +121,10 @@ pub(crate) enum Statement {
     InRecordedSteps { steps: usize, mostly_hidden: Option<f64> },
     /// The named rank computes by this much longer per step than the next one of its group, in nanoseconds.
     LongestOfGroup { nanos: f64 },
-    /// Ranks take turns at being last. If they wait mostly for one rank, which no verdict names, it is `mostly`.
-    Turns { kept_off_processors: bool, mostly: Option<u32> },
+    /// Ranks take turns at being last.
+    Turns { kept_off_processors: bool },
+    /// Ranks wait for each other, and mostly for this one, which no verdict names.
+    MostlyFor { rank: u32 },
     /// All ranks compute longer from one step on, by this share of the time before.
     Slower { share: f64 },
 }

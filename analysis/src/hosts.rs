@@ -384,6 +384,14 @@ pub(crate) fn explain(finding: &mut Finding, hosts: &Hosts<'_>, window: (ServerN
         Some(named) => named.ranks().iter().map(|&rank| rank as usize).collect(),
     };
     let Some(shares) = Shares::new(hosts, &suspects, window) else { return };
+    if finding.statement == (Statement::Turns { kept_off_processors: true })
+        && shares.training_waited.is_some_and(|waited| waited < MIN_SHARE)
+    {
+        // What the ranks waited for was no core.
+        finding.statement = Statement::Turns { kept_off_processors: false };
+        finding.verdict.cause = Cause::Unknown;
+        finding.evidence.retain(|evidence| !matches!(evidence, Evidence::RanksOffProcessor { .. }));
+    }
     let Verdict { cost_share, persistence, .. } = finding.verdict;
     // A recurring fault has only some of the steps between its first and its last one.
     let lost_share = match persistence {

@@ -43,7 +43,7 @@ fn unexplained(cause: Cause) -> Verdict {
     wording::verdict(against_rank_1(cause))
 }
 
-use HostFigure::{Busy, IoPressure, MajorFaults, MemoryPressure, Ran, Stolen, Throttled, Waited};
+use HostFigure::{Busy, IoPressure, MainWaited, MajorFaults, MemoryPressure, Ran, Stolen, Throttled, Waited};
 
 const QUIET: [(HostFigure, u64); 4] = [(Ran, 900), (Busy, 910), (Stolen, 0), (Waited, 10)];
 
@@ -162,7 +162,7 @@ fn the_sentence_names_what_keeps_ranks_off_their_processors_in_turn() {
     let ranks = [rank(7, "0", &QUIET), rank(8, "1", &taken)];
     let mut all = against_rank_1(Cause::Host);
     all.verdict.culprit = Some(Culprit::All);
-    all.statement = Statement::Turns { kept_off_processors: true, mostly: None };
+    all.statement = Statement::Turns { kept_off_processors: true };
     let fits = vec![Some(ClockFit::exact()); 2];
     explain(&mut all, &Hosts { ranks: &ranks, fits: &fits }, (ServerNanos(0), ServerNanos(10 * SECOND)));
     let all = wording::verdict(all);
@@ -175,6 +175,32 @@ fn the_sentence_names_what_keeps_ranks_off_their_processors_in_turn() {
     let shares =
         "their cores were used by: themselves 65.0 %, other processes 30.0 %, the hypervisor (steal) 0 %";
     assert_eq!(all.evidence[0], shares);
+}
+
+#[test]
+fn ranks_that_wait_for_no_core_are_not_kept_off_their_processors() {
+    let statement = |training: u64| {
+        let shares = [(Ran, 400), (Busy, 990), (Stolen, 0), (Waited, 300), (MainWaited, training)];
+        let ranks = [rank(7, "0", &shares), rank(8, "1", &shares)];
+        let mut all = against_rank_1(Cause::Host);
+        all.verdict.culprit = Some(Culprit::All);
+        all.statement = Statement::Turns { kept_off_processors: true };
+        let fits = [Some(ClockFit::exact()); 2];
+        explain(&mut all, &Hosts { ranks: &ranks, fits: &fits }, (ServerNanos(0), ServerNanos(10 * SECOND)));
+        (all.statement, all.verdict.cause)
+    };
+    assert_eq!(statement(250), (Statement::Turns { kept_off_processors: true }, Cause::Host));
+    assert_eq!(statement(20), (Statement::Turns { kept_off_processors: false }, Cause::Unknown));
+}
+
+#[test]
+fn a_rank_whose_training_thread_waits_for_no_core_loses_no_time_to_others() {
+    let shares = |training: u64| {
+        rank(7, "0", &[(Ran, 400), (Busy, 990), (Stolen, 0), (Waited, 300), (MainWaited, training)])
+    };
+    let says = |training| explained(Cause::Host, &[shares(training), shares(training)]).sentence;
+    assert!(says(290).contains("loses time to other"), "{}", says(290));
+    assert!(says(20).starts_with("Rank 1 loses time on its host"), "{}", says(20));
 }
 
 /// Host data is evidence only for the causes that it supports.

@@ -78,8 +78,8 @@ fn leave_to_turns(found: &mut Findings, accounts: &[StepAccount]) {
     let rest = mean(&|account| account.uneven.nanos - account.uneven(Part::Input));
     let share = rest / mean(&StepAccount::total).max(1.0);
     for list in [&mut found.verdicts, &mut found.notes] {
-        list.retain(|finding| !matches!(finding.statement, Statement::Turns { .. }) || share >= MIN_SHARE);
-        let turns = list.iter_mut().filter(|finding| matches!(finding.statement, Statement::Turns { .. }));
+        list.retain(|finding| !finding.is_of_turns() || share >= MIN_SHARE);
+        let turns = list.iter_mut().filter(|finding| finding.is_of_turns());
         for verdict in turns.map(|finding| &mut finding.verdict) {
             verdict.cost_nanos_per_step = verdict.cost_nanos_per_step.min(rest as u64);
             verdict.cost_share = verdict.cost_share.min(share);

@@ -320,8 +320,10 @@ fn turns(window: &Window<'_>, explained: u64, in_turns: f64, setting: &Setting<'
     } else {
         Cause::Unknown
     };
-    let mostly = mostly.map(|rank| rank as u32);
-    let statement = Statement::Turns { kept_off_processors: off.is_some(), mostly };
+    let statement = match mostly {
+        Some(rank) => Statement::MostlyFor { rank: rank as u32 },
+        None => Statement::Turns { kept_off_processors: off.is_some() },
+    };
     let mut finding = against_all(steps, cost, cause, statement)?;
     // The batches of a job and its input can be evened out. That its ranks share a machine is how it is run.
     finding.is_scatter = mostly.is_some() || !matches!(cause, Cause::MoreWork | Cause::Input);

@@ -5,8 +5,10 @@ mod laws;
 use wire::ids::Step;
 use wire::live::Part;
 use wire::views::Cause;
+use wire::views::what_if::Phase;
 
 use super::*;
+use crate::replay::Replay;
 use crate::step::RankAnalysis;
 use crate::wording;
 
@@ -494,4 +496,38 @@ fn where_it_is_not_known_whether_ranks_wait_for_a_part_of_the_collectives_the_re
         rank.assumed_exposed_nanos = 9 * MS;
     }
     assert_eq!(sentence(&steps), None, "all of it is assumed");
+}
+
+/// Steps whose ranks are late in turn, and in whose replay the ranks save this much.
+fn in_turns(saves: [f32; 4]) -> Vec<StepAnalysis> {
+    let replay = Replay {
+        measured_nanos: 30e6,
+        simulated_nanos: 30e6,
+        skew_nanos: 0.0,
+        even_nanos: 0.0,
+        even_slowest_nanos: 0.0,
+        alike_nanos: 8e6,
+        ranks: saves.map(|millis| millis * 1e6).to_vec(),
+        phases: Phase::ALL.map(|_| 0.0),
+        collectives: Vec::new(),
+        unpredictable: None,
+        before_nanos: 0.0,
+        after_nanos: 0.0,
+        group: None,
+    };
+    let steps = run(100, |number, of| (number as usize % 4 == of).then_some((9 * MS, Part::Forward)));
+    steps.into_iter().map(|step| StepAnalysis { replay: Some(replay.clone()), ..step }).collect()
+}
+
+#[test]
+fn ranks_that_wait_mostly_for_one_do_not_take_turns() {
+    let note = |saves| {
+        let notes = found(&in_turns(saves), &ON_CPUS).notes;
+        let [note] = &notes[..] else { panic!("one note: {notes:#?}") };
+        note.sentence.clone()
+    };
+    assert!(note([2.0, 2.0, 2.0, 2.0]).starts_with("Ranks take turns at being last"));
+    assert!(
+        note([0.0, 0.0, 7.0, 1.0]).starts_with("Ranks wait for each other, mostly for rank 2, which costs ")
+    );
 }

@@ -48,6 +48,10 @@ pub(crate) fn advice(finding: &Finding) -> String {
         (Some(Culprit::All), Cause::Evaluation, _) => {
             "Evaluate less often, on fewer samples, or in another job, and see that each rank evaluates only its share of the data."
         }
+        (_, Cause::Input, _) if verdict.recurrence.is_some() && finding.is_in_workers() => {
+            "The loader's workers do not keep up: use more of them (num_workers), let them fetch ahead (prefetch_factor), or make the \
+             named line faster."
+        }
         (_, cause, _) if verdict.recurrence.is_some() => now_and_then(cause),
         (Some(Culprit::Rank(_)), Cause::Network, _) if is_one_host => {
             "The ranks share this host: see whether it has memory bandwidth and cores left for the collectives of this rank."

@@ -22,8 +22,8 @@ pub(super) fn sentence(finding: &Finding, who: &Who<'_>) -> String {
             in_recorded_steps(finding, who, steps, mostly_hidden)
         }
         Statement::LongestOfGroup { nanos } => longest_of_group(finding, who, nanos),
-        Statement::Turns { mostly: Some(rank), .. } => mostly(finding, rank),
-        Statement::Turns { kept_off_processors, mostly: None } => turns(finding, who, kept_off_processors),
+        Statement::MostlyFor { rank } => mostly_for(finding, rank),
+        Statement::Turns { kept_off_processors } => turns(finding, who, kept_off_processors),
         Statement::Slower { share } => slower(finding, who, share),
     }
 }
@@ -334,7 +334,7 @@ fn longest_of_group(finding: &Finding, who: &Who<'_>, nanos: f64) -> String {
     units::capitalized(&sentence)
 }
 
-fn mostly(finding: &Finding, rank: u32) -> String {
+fn mostly_for(finding: &Finding, rank: u32) -> String {
     let (cost, share) = cost(&finding.verdict);
     format!(
         "Ranks wait for each other, mostly for rank {rank}, which costs {cost} per step ({share} of step time)."

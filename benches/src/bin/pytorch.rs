@@ -27,6 +27,9 @@ struct Options {
     /// Steps of a job, after 30 steps to warm up
     #[arg(long, default_value_t = 60)]
     steps: usize,
+    /// Width of the model. With a narrow one, a step takes little, and what the hooks take of the main thread stands out
+    #[arg(long, default_value_t = 768)]
+    width: u32,
     /// Numbers of ranks; one rank leaves a core free on a machine with two
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     ranks: Vec<u32>,
@@ -59,7 +62,7 @@ fn round(number: usize, ranks: u32, options: &Options) -> anyhow::Result<Map<Str
         std::iter::once(ARMS[0]).chain(options.arms.iter().map(String::as_str)).collect();
     let first = number % arms.len();
     arms.rotate_left(first);
-    arms.into_iter().map(|arm| Ok((arm.to_owned(), job(arm, ranks, options.steps)?))).collect()
+    arms.into_iter().map(|arm| Ok((arm.to_owned(), job(arm, ranks, options)?))).collect()
 }
 
 fn summary(ranks: u32, rounds: &[Map<String, Value>], arms: &[String]) -> Value {
@@ -72,7 +75,7 @@ fn summary(ranks: u32, rounds: &[Map<String, Value>], arms: &[String]) -> Value 
         println!("{figure:7} {arm:20} {spread}");
         summary[figure][arm] = spread.to_json();
     };
-    for figure in ["step", "mean", "cpu", "job"] {
+    for figure in ["step", "mean", "cpu", "main", "job"] {
         for arm in arms {
             // What the job's own threads use has the hooks in it, and not the agent's threads.
             let of = |round, arm| match figure {
@@ -81,6 +84,12 @@ fn summary(ranks: u32, rounds: &[Map<String, Value>], arms: &[String]) -> Value 
             };
             add(figure, arm, rounds.iter().map(|round| of(round, arm) / of(round, "alone") - 1.0).collect());
         }
+    }
+    let micros = |round, arm| (of(round, arm, "main") - of(round, "alone", "main")) / 1e3;
+    for arm in arms {
+        let more = Spread::from_values(rounds.iter().map(|round| micros(round, arm)).collect());
+        println!("{arm}: more processor time of the main thread per step, in µs: {}", more.to_json());
+        summary["more_micros_of_main"][arm] = more.to_json();
     }
     // Of the processor time of a step alone.
     for who in ["agent", "server"] {
@@ -93,8 +102,8 @@ fn summary(ranks: u32, rounds: &[Map<String, Value>], arms: &[String]) -> Value 
 }
 
 /// Runs a job and returns what it prints: the median and the mean of its steps, and the processor time per step of rank 0's process, of
-/// the agent's threads in it and of the server, in nanoseconds.
-fn job(arm: &str, ranks: u32, steps: usize) -> anyhow::Result<Value> {
+/// its main thread, of the agent's threads in it and of the server, in nanoseconds.
+fn job(arm: &str, ranks: u32, options: &Options) -> anyhow::Result<Value> {
     let folder = tempfile::tempdir()?;
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/tests/hooks/pytorch/peers.py");
     let ranks = ranks.to_string();
@@ -122,7 +131,8 @@ fn job(arm: &str, ranks: u32, steps: usize) -> anyhow::Result<Value> {
     )?;
     let output = command
         .current_dir(folder.path())
-        .envs([("ARM", arm), ("STEPS", &steps.to_string()), ("OMP_NUM_THREADS", "1")])
+        .envs([("ARM", arm), ("STEPS", &options.steps.to_string()), ("OMP_NUM_THREADS", "1")])
+        .env("WIDTH", options.width.to_string())
         .env("PATH", path)
         .output()?;
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -7,7 +7,6 @@ use std::process::ExitCode;
 use analysis::compare::{compare, difference};
 use clap::Args;
 use wire::views::Report;
-use wire::views::comparison::Comparison;
 
 use super::{DataArgument, print, source};
 use crate::export::comparison::{signed, value};
@@ -64,7 +63,7 @@ pub(super) struct CheckArguments {
     /// Smallest goodput: the share of the wall time of all ranks that is steps that advance the job
     #[arg(long, value_name = "LIMIT", allow_hyphen_values = true)]
     min_goodput: Option<Limit>,
-    /// Fail on a verdict that the baseline does not have
+    /// Fail on a verdict, or a growth of memory, that the baseline does not have
     #[arg(long)]
     no_new_verdicts: bool,
     /// Print JSON
@@ -98,6 +97,9 @@ struct Check {
     difference: String,
     limit: String,
     holds: bool,
+    /// What was found, in sentences.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    sentences: Vec<String>,
 }
 
 fn check(arguments: &CheckArguments) -> anyhow::Result<Vec<Check>> {
@@ -123,7 +125,8 @@ fn check(arguments: &CheckArguments) -> anyhow::Result<Vec<Check>> {
         .map(|(figure, limit)| one(figure, limit, &baseline, &report))
         .collect::<anyhow::Result<Vec<Check>>>()?;
     if arguments.no_new_verdicts {
-        checks.push(verdicts(&comparison));
+        checks.push(none_of("new verdicts", comparison.verdicts_new));
+        checks.push(none_of("new growth of memory", comparison.memory_new));
     }
     anyhow::ensure!(
         !checks.is_empty(),
@@ -154,17 +157,20 @@ fn one(figure: Limited, limit: Limit, baseline: &Report, report: &Report) -> any
             value(Some(bound), unit)
         ),
         holds,
+        sentences: Vec::new(),
     })
 }
 
-fn verdicts(comparison: &Comparison) -> Check {
+/// Returns the check that a baseline has all that these sentences say.
+fn none_of(name: &'static str, sentences: Vec<String>) -> Check {
     Check {
-        name: "new verdicts",
+        name,
         baseline: "-".into(),
-        found: comparison.verdicts_new.len().to_string(),
+        found: sentences.len().to_string(),
         difference: "-".into(),
         limit: "none".into(),
-        holds: comparison.verdicts_new.is_empty(),
+        holds: sentences.is_empty(),
+        sentences,
     }
 }
 
@@ -177,6 +183,9 @@ fn table(arguments: &CheckArguments, checks: &[Check]) -> String {
             "{:24}{:>14}{:>14}{:>14}   {:24}{outcome}\n",
             check.name, check.baseline, check.found, check.difference, check.limit
         );
+        for sentence in &check.sentences {
+            out += &format!("  {sentence}\n");
+        }
     }
     let failed = checks.iter().filter(|check| !check.holds).count();
     let summary = if failed == 0 {

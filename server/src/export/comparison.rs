@@ -35,8 +35,12 @@ fn write(out: &mut String, comparison: &Comparison) -> std::fmt::Result {
         writeln!(out, "{}", line(row))?;
     }
     write_traced(out, comparison)?;
-    let lists =
-        [("Verdicts only in a", &comparison.verdicts_gone), ("New verdicts", &comparison.verdicts_new)];
+    let lists = [
+        ("Verdicts only in a", &comparison.verdicts_gone),
+        ("New verdicts", &comparison.verdicts_new),
+        ("Memory that grows only in a", &comparison.memory_gone),
+        ("Memory that grows only in b", &comparison.memory_new),
+    ];
     for (title, sentences) in lists.into_iter().filter(|(_, sentences)| !sentences.is_empty()) {
         writeln!(out, "\n{title}:")?;
         for sentence in sentences {

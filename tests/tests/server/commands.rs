@@ -6,6 +6,7 @@ use anyhow::{Context as _, ensure};
 use testkit::programs::{Job, paceline, report};
 use testkit::simulator::{Plan, Simulation};
 use testkit::stored;
+use wire::views::{Figure, MemoryGrowth, MemoryKind, Missing};
 
 /// Runs `paceline ARGUMENTS`. Returns the exit code, the standard output and the standard error.
 fn said(arguments: &[&str]) -> anyhow::Result<(i32, String, String)> {
@@ -51,7 +52,39 @@ fn a_slower_run_fails_the_check() -> anyhow::Result<()> {
     assert_eq!(code, 0, "{printed}");
     let (code, printed, _) = check(&healthy, "1us")?;
     assert_eq!(code, 1, "{printed}");
+
+    let new =
+        |run: &str| said(&["check", run, "--against", &baseline, "--no-new-verdicts", "--data", &data_text]);
+    let (code, printed, _) = new(&slow)?;
+    assert_eq!(code, 1, "{printed}");
+    assert!(printed.contains("\n  Rank 1 waits for its input"), "it says which verdict is new: {printed}");
+    let mut grows = report(data.path(), &healthy)?;
+    grows["memory"] = serde_json::json!([growth()]);
+    let grown = data.path().join("grown.json");
+    std::fs::write(&grown, serde_json::to_vec(&grows)?)?;
+    let (code, printed, _) = new(&grown.to_string_lossy())?;
+    assert_eq!(code, 1, "{printed}");
+    assert!(printed.contains("\n  The memory of rank 0 grows all along."), "{printed}");
     Ok(())
+}
+
+/// Memory that grows, as in a report.
+fn growth() -> serde_json::Value {
+    serde_json::to_value(MemoryGrowth {
+        kind: MemoryKind::Host,
+        ranks: vec![0],
+        first_rank: 0,
+        from_bytes: 1 << 30,
+        to_bytes: 2 << 30,
+        over_seconds: 60.0,
+        bytes_per_second: 1e7,
+        left_bytes: Figure::Known(1 << 30),
+        time_left: Missing::NoMemoryLimit.into(),
+        is_urgent: true,
+        sentence: "The memory of rank 0 grows all along.".into(),
+        advice: String::new(),
+    })
+    .unwrap_or_default()
 }
 
 #[test]

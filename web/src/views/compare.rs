@@ -136,6 +136,16 @@ fn Sentence(comparison: Comparison) -> impl IntoView {
                     lines=comparison.verdicts_gone.clone()
                 />
                 <List title="New verdicts" class="counter-evidence" lines=comparison.verdicts_new.clone() />
+                <List
+                    title="Memory that grows only in the baseline"
+                    class="evidence"
+                    lines=comparison.memory_gone.clone()
+                />
+                <List
+                    title="Memory that grows only in the second run"
+                    class="counter-evidence"
+                    lines=comparison.memory_new.clone()
+                />
             </div>
         </section>
     }

@@ -1,5 +1,6 @@
 """A DDP job that is observed in one of several ways, and prints the time of its steps, and the processor time that a step takes rank 0's
-process, the agent's threads in it, and the server. The variables ARM and STEPS say how."""
+process, its main thread, the agent's threads in it, and the server. The variables ARM and STEPS say how, and WIDTH how wide the model
+is."""
 
 import contextlib
 import json
@@ -13,7 +14,7 @@ import torch.distributed as dist
 from plain_ddp import Model
 from torch.nn.parallel import DistributedDataParallel
 
-ARM, STEPS = os.environ["ARM"], int(os.environ["STEPS"])
+ARM, STEPS, WIDTH = os.environ["ARM"], int(os.environ["STEPS"]), int(os.environ.get("WIDTH", 768))
 WARM_UP = 30
 
 
@@ -65,6 +66,7 @@ def used(observer):
     """Returns the processor time so far, by who used it."""
     return {
         "cpu": time.process_time_ns(),
+        "main": time.thread_time_ns(),
         "agent": used_by(os.getpid(), lambda name: name.startswith("paceline")),
         "server": used_by(observer) if observer else 0,
     }
@@ -74,9 +76,10 @@ def main():
     torch.manual_seed(0)
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    model = DistributedDataParallel(Model(width=768, depth=6), bucket_cap_mb=4)
+    # Four buckets at any width.
+    model = DistributedDataParallel(Model(width=WIDTH, depth=6), bucket_cap_mb=4 * (WIDTH / 768) ** 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    batch, target = torch.randn(64, 768), torch.randn(64, 768)
+    batch, target = torch.randn(64, WIDTH), torch.randn(64, WIDTH)
     around_all, around_each = around_steps(model)
 
     def train(steps):
