@@ -85,12 +85,6 @@ fn summary(ranks: u32, rounds: &[Map<String, Value>], arms: &[String]) -> Value 
             add(figure, arm, rounds.iter().map(|round| of(round, arm) / of(round, "alone") - 1.0).collect());
         }
     }
-    let micros = |round, arm| (of(round, arm, "main") - of(round, "alone", "main")) / 1e3;
-    for arm in arms {
-        let more = Spread::from_values(rounds.iter().map(|round| micros(round, arm)).collect());
-        println!("{arm}: more processor time of the main thread per step, in µs: {}", more.to_json());
-        summary["more_micros_of_main"][arm] = more.to_json();
-    }
     // Of the processor time of a step alone.
     for who in ["agent", "server"] {
         let share = |round| of(round, "paceline", who) / of(round, "alone", "cpu");
@@ -98,6 +92,13 @@ fn summary(ranks: u32, rounds: &[Map<String, Value>], arms: &[String]) -> Value 
             add(who, "paceline", rounds.iter().map(share).collect());
         }
     }
+    let more_micros = |arm: &String| {
+        let more = |round| (of(round, arm, "main") - of(round, "alone", "main")) / 1e3;
+        let more = Spread::from_values(rounds.iter().map(more).collect()).to_json();
+        println!("{arm}: more processor time of the main thread, in µs per step: {more}");
+        (arm.clone(), more)
+    };
+    summary["more_micros_of_main"] = Value::Object(arms.iter().map(more_micros).collect());
     summary
 }
 
