@@ -31,6 +31,8 @@ class Buckets:
     def __init__(self, module):
         self.module = weakref.ref(module)
         self.reductions = Reductions(agent())
+        # Asked once: a model has hundreds of modules, and a backward pass is short.
+        self.is_sparse = has_sparse_gradients(module)
         # Whether the reducer had rebuilt its buckets when they were read.
         self.was_rebuilt = None
         self.bytes, self.parameters = [], []
@@ -73,7 +75,7 @@ class Buckets:
         if module._comm_hooks:
             self.leave_out("buckets of a module with a communication hook:")
             return False
-        what = left_out(module)
+        what = "sparse gradients" if self.is_sparse else left_out(module)
         if what:
             self.leave_out("buckets of a module with %s:" % what)
             return False
@@ -102,12 +104,14 @@ class Buckets:
         return True
 
 
-def left_out(module):
-    """Returns what the reducer does not reduce as one of its dense buckets, or None if it reduces all of them so."""
+def has_sparse_gradients(module):
     torch = sys.modules["torch"]
     embeddings = (torch.nn.Embedding, torch.nn.EmbeddingBag)
-    if any(isinstance(part, embeddings) and part.sparse for part in module.modules()):
-        return "sparse gradients"
+    return any(isinstance(part, embeddings) and part.sparse for part in module.modules())
+
+
+def left_out(module):
+    """Returns what the reducer does not reduce as one of its dense buckets, or None if it reduces all of them so."""
     if getattr(module, "_delay_all_reduce_params", None):
         return "delayed all-reduces"
     if getattr(module, "skip_all_reduce_unused_params", False):
