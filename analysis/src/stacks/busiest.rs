@@ -12,6 +12,8 @@ const NOTABLE_SHARE: f64 = 0.1;
 const LOADER: &str = "torch/utils/data/";
 /// The file in which a worker gets samples from the data set. One that waits for its next task is in its loop, which calls the queue.
 const WORKER_FETCHES: &str = "torch/utils/data/_utils/fetch.py";
+/// What of PyTorch runs backward passes.
+const BACKWARD: &str = "torch/autograd/";
 /// What of PyTorch runs passes, updates and collectives.
 const TRAINING: [&str; 5] =
     ["torch/nn/", "torch/autograd/", "torch/_tensor.py", "torch/optim/", "torch/distributed/"];
@@ -48,21 +50,43 @@ pub fn workers_at_work(profile: &Profile) -> Option<f64> {
 }
 
 /// Returns the line of the user's code in which a rank is most often while it loses time; `None` if none stands out. Checkpoints and
-/// evaluations are pauses of their own, and read data too: stacks through the frames of `pauses`, in which they begin, do not count.
+/// evaluations are pauses of their own, and read data too: stacks through the frames of `pauses`, in which they begin, do not count, and
+/// neither do other lines of such a function, unless it trains as well.
 #[must_use]
 pub fn busiest(profile: &Profile, during: During, pauses: &[&Frame]) -> Option<Place> {
-    let of_role = |role| of_role(profile, role, during, pauses);
+    let is_in_pause = |stack: &Stack| {
+        let mut frames = frames_of(profile, stack).into_iter();
+        frames.any(|frame| {
+            let is_at = |pause: &&&Frame| (&pause.file, &pause.function) == (&frame.file, &frame.function);
+            pauses.iter().filter(is_at).any(|pause| pause.line == frame.line || !trains(profile, pause))
+        })
+    };
+    let of_role = |role| of_role(profile, role, during, &is_in_pause);
     let of_workers = (during == During::Input).then(|| of_role(ThreadRole::Worker)).flatten();
     of_workers.or_else(|| of_role(ThreadRole::Main))
 }
 
-fn of_role(profile: &Profile, role: ThreadRole, during: During, pauses: &[&Frame]) -> Option<Place> {
+/// Returns true if the function of a frame has a backward pass.
+fn trains(profile: &Profile, of: &Frame) -> bool {
+    profile.threads.iter().flat_map(|thread| &thread.stacks).any(|stack| {
+        let frames = frames_of(profile, stack);
+        let is_in = |frame: &&Frame| (&frame.file, &frame.function) == (&of.file, &of.function);
+        frames.iter().any(is_in) && frames.iter().any(|frame| frame.file.contains(BACKWARD))
+    })
+}
+
+fn of_role(
+    profile: &Profile,
+    role: ThreadRole,
+    during: During,
+    is_in_pause: &dyn Fn(&Stack) -> bool,
+) -> Option<Place> {
     let mut counts: BTreeMap<(&str, &str, u32), (u64, &Frame)> = BTreeMap::new();
     let mut samples = 0;
     for thread in profile.threads.iter().filter(|thread| thread.role == role) {
         samples += thread.samples;
         for stack in &thread.stacks {
-            if let Some(own) = own_frame(profile, stack, role, during, pauses) {
+            if let Some(own) = own_frame(profile, stack, role, during).filter(|_| !is_in_pause(stack)) {
                 let key = (own.function.as_str(), own.file.as_str(), own.line);
                 counts.entry(key).or_insert((0, own)).0 += stack.count;
             }
@@ -82,18 +106,8 @@ fn of_role(profile: &Profile, role: ThreadRole, during: During, pauses: &[&Frame
 }
 
 /// Returns the innermost frame of the user's code, if the stack is one of those in which the time is lost.
-fn own_frame<'a>(
-    profile: &'a Profile,
-    stack: &Stack,
-    role: ThreadRole,
-    during: During,
-    pauses: &[&Frame],
-) -> Option<&'a Frame> {
+fn own_frame<'a>(profile: &'a Profile, stack: &Stack, role: ThreadRole, during: During) -> Option<&'a Frame> {
     let frames = frames_of(profile, stack);
-    let is_at = |a: &Frame, b: &Frame| (&a.file, a.line) == (&b.file, b.line);
-    if frames.iter().any(|frame| pauses.iter().any(|pause| is_at(frame, pause))) {
-        return None;
-    }
     let is_in = |part: &str| frames.iter().any(|frame| frame.file.contains(part));
     let is_wanted = match (during, role) {
         (During::Input, ThreadRole::Worker) => is_in(WORKER_FETCHES),
@@ -114,6 +128,8 @@ mod tests {
     const NEXT: (&str, &str, u32) = ("__next__", "/lib/site-packages/torch/utils/data/dataloader.py", 700);
     const FETCH: (&str, &str, u32) = ("fetch", "/lib/site-packages/torch/utils/data/_utils/fetch.py", 50);
     const GET: (&str, &str, u32) = ("__getitem__", "train.py", 5);
+    const BACKWARD_PASS: (&str, &str, u32) =
+        ("backward", "/lib/site-packages/torch/autograd/__init__.py", 395);
     const BACKWARD: (&str, &str, u32) = ("backward", "/lib/site-packages/torch/_tensor.py", 500);
 
     #[test]
@@ -144,6 +160,13 @@ mod tests {
         let pause = Frame { function: "main".into(), file: "train.py".into(), line: 30 };
         let line = |pauses: &[&Frame]| busiest(&own, During::Input, pauses).map(|place| place.frame.line);
         assert_eq!((line(&[]), line(&[&pause])), (Some(60), Some(12)));
+        // Where `eval()` is called, and not where the loader is read.
+        let begins = Frame { function: "validate".into(), file: "train.py".into(), line: 55 };
+        assert_eq!(line(&[&begins]), Some(12));
+        let in_the_loop = Frame { function: "<module>".into(), file: "train.py".into(), line: 20 };
+        let trains = profile(&[(ThreadRole::Main, &[(&[LOOP, NEXT], 60), (&[LOOP, BACKWARD_PASS], 40)])]);
+        let line = busiest(&trains, During::Input, &[&in_the_loop]).map(|place| place.frame.line);
+        assert_eq!(line, Some(12), "another line of a function that trains");
     }
 
     #[test]
