@@ -1,8 +1,8 @@
 //! Waits within the passes of all ranks: their threads are off the processor, and not because other threads use the cores.
 //!
 //! The ledger counts all of a pass as compute, and what a rank does between its forward and its backward pass, such as reading the next
-//! batch, as part of the forward pass. That nobody computes meanwhile shows only in the processor time of the passes, less the time for
-//! which the thread waited for a core.
+//! batch, as part of the forward pass. That it does not compute meanwhile shows only in the processor time of the passes, less the time
+//! for which the thread waited for a core.
 
 use wire::clock::ServerNanos;
 use wire::views::{Cause, Confidence};

@@ -241,7 +241,7 @@ fn a_healthy_job_is_scraped_and_raises_no_alert() -> anyhow::Result<()> {
         monitoring.query(r#"max_over_time(paceline_badput_seconds_total{kind="launch"}[10m]) > 0"#)?;
     assert_eq!(launch.len(), 1, "the time before the first batch is not in the metrics: {launch:#?}");
     let fired = monitoring.query(r#"count_over_time(ALERTS{alertstate="firing"}[10m])"#)?;
-    assert!(fired.is_empty(), "{fired:#?}");
+    assert!(fired.is_empty(), "{fired:#?}\n{printed}");
     assert!(monitoring.received().is_empty(), "a healthy job raised an alert");
     Ok(())
 }
