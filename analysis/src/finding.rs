@@ -33,7 +33,7 @@ pub(crate) struct Finding {
 }
 
 impl Finding {
-    /// Returns true if the cost is the least that it can be, because it is not known of all collectives whether ranks wait for them.
+    /// Returns true if the cost is a lower bound: it is not known of all collectives whether ranks wait for them.
     pub(crate) fn is_least(&self) -> bool {
         self.counter_evidence.iter().any(|doubt| matches!(doubt, Doubt::MoreMayBeExposed { .. }))
     }
@@ -60,7 +60,7 @@ impl Finding {
         self.evidence.iter().any(is_in)
     }
 
-    /// Returns true if it is that ranks wait for each other, whoever is last.
+    /// Returns true if the finding is that ranks wait for each other in turn, or mostly for one of them.
     pub(crate) fn is_of_turns(&self) -> bool {
         matches!(self.statement, Statement::Turns { .. } | Statement::MostlyFor { .. })
     }
@@ -338,10 +338,11 @@ pub(crate) enum Evidence {
     OutOfMemory { retries: u64, others: Option<u64> },
     /// Who used the cores of the ranks.
     CoreUse(CoreUse),
-    /// The seconds per second that threads waited for a core, over all threads of a process, and of the thread that trains if it is
-    /// known.
+    /// The seconds per second that threads waited for a core, over all threads of a process, and those of the training
+    /// thread if they are known.
     WaitedForCore { seconds: f64, training: Option<f64> },
-    /// The time that the usual rank is off the processor in its passes, and the seconds per second that its thread waited for a core.
+    /// The time for which the usual rank is off the processor in its passes, and the seconds per second that its training thread waited
+    /// for a core.
     WaitsInPasses { off: f64, waited: f64 },
     /// The seconds per second in which a CPU limit kept a process from running.
     Throttled { seconds: f64 },
@@ -381,7 +382,7 @@ pub(crate) enum Doubt {
     FewReplayed { replayed: usize, steps: usize },
     /// The cost assumes that all exposed transfer could be hidden.
     AssumesAllHidden,
-    /// Of this much more time in collectives, nothing shows whether ranks compute meanwhile.
+    /// This much more time in collectives may be exposed: nothing shows whether ranks compute meanwhile.
     MoreMayBeExposed { nanos: f64 },
     /// The ranks of a group are taken to be given the same work, and the cost is that of all ranks that are slower than
     /// others.

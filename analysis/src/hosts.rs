@@ -193,8 +193,8 @@ impl<'a> Hosts<'a> {
         Some(SlowHosts { taker, share, evidence: Shares::new(self, &everyone, window)?.evidence(None) })
     }
 
-    /// Returns how long the threads of the usual rank waited for cores; `None` if it is not known of every rank, or not of the thread
-    /// that trains.
+    /// Returns how long the threads of the usual rank waited for cores; `None` if that is not known of every rank and its
+    /// training thread.
     pub(crate) fn waits_for_cores(
         &self,
         ranks: usize,
@@ -219,7 +219,7 @@ impl<'a> Hosts<'a> {
 /// How long threads were ready to run and no core ran them, in seconds per second: medians over ranks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct WaitsForCores {
-    /// The thread that trains.
+    /// The training thread.
     pub(crate) training_thread: f64,
     /// The sum over all threads of a process.
     pub(crate) all_threads: f64,
@@ -250,7 +250,7 @@ struct Shares {
     stolen: f64,
     /// The time that the threads of a process waited for a core, in seconds per second.
     waited: f64,
-    /// The same of the thread that trains; `None` if it is not known which one does.
+    /// The same of the training thread; `None` if it is not known which one that is.
     training_waited: Option<f64>,
     throttled: f64,
     /// The share of the time in which some task waited for memory.
@@ -313,8 +313,8 @@ impl Shares {
 
     /// Returns what takes the most time from the ranks, or `None` if nothing takes enough to explain a loss of
     /// `lost_share` of the time. A thread that sleeps or waits for a lock loses no time to others, however busy its cores
-    /// are. `usual` is the time that the threads of the other ranks waited for a core: if these ranks wait no longer, anything else
-    /// that explains the loss comes first, and the thread that trains must be one of those that waited.
+    /// are. `usual` is the time that the threads of the other ranks waited for a core. If these ranks wait no longer, anything else
+    /// that explains the loss comes first, and the training thread itself must have waited that long.
     fn taker(&self, lost_share: f64, usual: f64) -> Option<Taker> {
         let least = MIN_SHARE.max(EXPLAINS * lost_share);
         let of_memory = MIN_SHARE.max(MEMORY_EXPLAINS * lost_share);
@@ -384,14 +384,7 @@ pub(crate) fn explain(finding: &mut Finding, hosts: &Hosts<'_>, window: (ServerN
         Some(named) => named.ranks().iter().map(|&rank| rank as usize).collect(),
     };
     let Some(shares) = Shares::new(hosts, &suspects, window) else { return };
-    if finding.statement == (Statement::Turns { kept_off_processors: true })
-        && shares.training_waited.is_some_and(|waited| waited < MIN_SHARE)
-    {
-        // What the ranks waited for was no core.
-        finding.statement = Statement::Turns { kept_off_processors: false };
-        finding.verdict.cause = Cause::Unknown;
-        finding.evidence.retain(|evidence| !matches!(evidence, Evidence::RanksOffProcessor { .. }));
-    }
+    correct_turns(finding, &shares);
     let Verdict { cost_share, persistence, .. } = finding.verdict;
     // A recurring fault has only some of the steps between its first and its last one.
     let lost_share = match persistence {
@@ -447,6 +440,17 @@ pub(crate) fn explain(finding: &mut Finding, hosts: &Hosts<'_>, window: (ServerN
     // Others that use the cores of all ranks do not explain why the same rank should be late.
     let is_taken = matches!(finding.reason, Some(Reason::CoresTaken(Taker::Processes | Taker::Ranks)));
     finding.is_scatter |= is_taken && shares_cores;
+}
+
+/// Corrects a finding that ranks are kept off their processors in turn, if their training threads waited for no core: then they were off
+/// the processors for another reason.
+fn correct_turns(finding: &mut Finding, shares: &Shares) {
+    let is_kept_off = finding.statement == Statement::Turns { kept_off_processors: true };
+    if is_kept_off && shares.training_waited.is_some_and(|waited| waited < MIN_SHARE) {
+        finding.statement = Statement::Turns { kept_off_processors: false };
+        finding.verdict.cause = Cause::Unknown;
+        finding.evidence.retain(|evidence| !matches!(evidence, Evidence::RanksOffProcessor { .. }));
+    }
 }
 
 /// Returns true if other processes use so much of the cores that a rank may be slow for it, although it is on a processor: two

@@ -13,7 +13,8 @@ use crate::stats;
 use crate::step::StepAnalysis;
 use crate::verdict::{HIGH_CONFIDENCE_STEPS, MIN_SHARE, MIN_STEPS, against_all};
 
-/// Returns a finding on what all ranks wait for within their passes, if it costs enough. `None` if processor time was not measured.
+/// Returns a finding on what all ranks wait for within their passes, if it costs enough. `None` if
+/// processor time, or the wait for cores, was not measured.
 pub(crate) fn find(
     steps: &[&StepAnalysis],
     hosts: &Hosts<'_>,
@@ -26,7 +27,7 @@ pub(crate) fn find(
     let ranks = steps.iter().map(|step| step.ranks.len()).max()?;
     let waits = hosts.waits_for_cores(ranks, window)?;
     let off = stats::mean(steps.iter().filter_map(|step| of_usual_rank(step)))?;
-    // Other threads of the process may compute for the one that trains, and it then waits for them while they wait for a core.
+    // The training thread may wait for other threads of the process to compute, while they wait for a core.
     let surely = off - waits.all_threads * period;
     if surely < MIN_SHARE * period {
         return None;
@@ -35,7 +36,6 @@ pub(crate) fn find(
     let mut finding = against_all(steps, cost, Cause::Host, Statement::AllAlike)?;
     let is_sure = steps.len() >= HIGH_CONFIDENCE_STEPS && 2.0 * surely >= cost;
     finding.verdict.confidence = if is_sure { Confidence::High } else { Confidence::Medium };
-    finding.verdict.example_step = Some(finding.verdict.steps.1);
     finding.reason = Some(Reason::WaitsInPasses);
     finding.evidence.push(Evidence::WaitsInPasses { off, waited: waits.training_thread });
     Some(finding)

@@ -21,8 +21,8 @@ const START: usize = 8;
 const MIN_SHARE: f64 = 0.05;
 /// The share of the fastest growth from which a rank's memory grows too.
 const GROWS_TOO: f64 = 0.5;
-/// How many times as long as it was watched a growth is expected to go on, at most. Caches and allocators of a young process fill up
-/// for minutes, at a rate that would fill the host in hours.
+/// A growth is extrapolated to at most this many times the time for which it was watched. The caches and allocators of a young process
+/// fill up for minutes, at a rate that would fill the host in hours.
 const FORESEEN: f64 = 100.0;
 /// The time left from which it is urgent: a job is looked at once a day.
 const URGENT_SECONDS: f64 = 86_400.0;

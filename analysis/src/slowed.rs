@@ -28,6 +28,7 @@ pub(crate) fn add(
     let ranks = steps.iter().map(|step| step.ranks.len()).max().unwrap_or(0);
     let of_hosts = match hosts.slow_all(ranks, window) {
         Some(slowed) => by_host(steps, slowed),
+        // Such a host would explain why threads are off their processors.
         None => in_passes::find(steps, hosts, window),
     };
     let of_devices =

@@ -12,8 +12,8 @@ use wire::stacks::{Frame, Profile, Stack, ThreadRole};
 const NOTABLE_GAIN: f64 = 0.15;
 /// The least gain, if chance does not explain it: a rank that loses a fifth of a step in a line has few samples there.
 const LEAST_GAIN: f64 = 0.05;
-/// The least gain in standard deviations of the difference of two shares, for a gain below [`NOTABLE_GAIN`]. Each of the some ten
-/// functions and lines that a training loop runs has the chance to differ as much: p = 0.0005 for one of them.
+/// The least gain in standard deviations of the difference of two shares, for a gain below [`NOTABLE_GAIN`]: p = 0.0005 for one of the
+/// tens of functions and lines that a training loop runs.
 const LEAST_DEVIATIONS: f64 = 3.3;
 /// All functions on the way to a slow line have about the gain of that line. Of those with this share of the largest
 /// gain, the innermost one is named.

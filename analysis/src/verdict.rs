@@ -67,8 +67,8 @@ const OBVIOUS_LAST_SHARE: f64 = 0.8;
 /// The least cost of an obvious fault, in standard deviations of its scatter from step to step. No healthy rank falls
 /// behind that far for that long.
 const OBVIOUS_DEVIATIONS: f64 = 3.0;
-/// How far beyond its turn the rank must be last in the steps with the fault, as a share of the turns of the others: two ranks in 60 % of
-/// the steps, four in 40 %. Chance alone seldom reaches it.
+/// A rank must be last in its turn of the steps with the fault, one in as many as there are ranks, and in this share of the turns of the
+/// others: in 60 % of the steps with two ranks, in 40 % with four. Chance alone seldom reaches it.
 const MIN_LAST_BEYOND_TURN: f64 = 0.2;
 /// The least share of all observed time that an effect must cost to be reported.
 const MIN_COST_SHARE: f64 = 0.02;

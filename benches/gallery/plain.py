@@ -118,6 +118,17 @@ class Gan:
         self.of_generator.step()
 
 
+def train_ahead(model, optimizer, next_batch, steps):
+    """Trains, and reads each next batch between forward and backward, as nanoGPT does."""
+    x, y = next_batch()
+    for step in range(steps):
+        loss = F.cross_entropy(model(x), y)
+        x, y = next_batch()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
 def busy(seconds):
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:

@@ -13,11 +13,5 @@ def next_batch():
 rank, _ = begin()
 model = parallel()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-x, y = next_batch()
-for step in range(200):
-    loss = F.cross_entropy(model(x), y)
-    x, y = next_batch()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
+train_ahead(model, optimizer, next_batch, 200)
 end({"who": "all", "causes": ["host", "input"], "line": "prefetch_all.py", "function": "next_batch"}, clock, rank == 0)

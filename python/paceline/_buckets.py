@@ -31,7 +31,7 @@ class Buckets:
     def __init__(self, module):
         self.module = weakref.ref(module)
         self.reductions = Reductions(agent())
-        # Asked once: a model has hundreds of modules, and a backward pass is short.
+        # Looked up once, and not in each backward pass: a model has hundreds of modules.
         self.is_sparse = has_sparse_gradients(module)
         # Whether the reducer had rebuilt its buckets when they were read.
         self.was_rebuilt = None

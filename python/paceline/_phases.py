@@ -188,13 +188,13 @@ def instances(cls):
 
 
 class Loss:
-    """What the thread that trains does from the output of a module to its gradient, which counts as part of the forward pass.
+    """The time from the output of a module to its gradient, which counts as part of the forward pass.
 
-    It ends when any module's next pass begins. Of a GAN's two models, one is used between the output and the gradient of the other,
-    and there may be waits and updates in between.
+    It ends when the next pass of any module begins. A GAN uses one of its models between the output and the gradient of the other,
+    and waits and updates in between are no part of that.
     """
 
-    # The phase that is in progress.
+    # The phase in progress. There is at most one, because the thread that trains does one thing at a time.
     phase = None
 
     @classmethod

@@ -12,9 +12,9 @@ const NOTABLE_SHARE: f64 = 0.1;
 const LOADER: &str = "torch/utils/data/";
 /// The file in which a worker gets samples from the data set. One that waits for its next task is in its loop, which calls the queue.
 const WORKER_FETCHES: &str = "torch/utils/data/_utils/fetch.py";
-/// What of PyTorch runs backward passes.
+/// The part of PyTorch that runs backward passes.
 const BACKWARD: &str = "torch/autograd/";
-/// What of PyTorch runs passes, updates and collectives.
+/// The parts of PyTorch that run passes, updates and collectives.
 const TRAINING: [&str; 5] =
     ["torch/nn/", "torch/autograd/", "torch/_tensor.py", "torch/optim/", "torch/distributed/"];
 
@@ -50,8 +50,8 @@ pub fn workers_at_work(profile: &Profile) -> Option<f64> {
 }
 
 /// Returns the line of the user's code in which a rank is most often while it loses time; `None` if none stands out. Checkpoints and
-/// evaluations are pauses of their own, and read data too: stacks through the frames of `pauses`, in which they begin, do not count, and
-/// neither do other lines of such a function, unless it trains as well.
+/// evaluations are pauses of their own, although they read data too: a stack through a function in which one of `pauses` begins does not
+/// count. If this function trains as well, only the line of the pause does not count.
 #[must_use]
 pub fn busiest(profile: &Profile, during: During, pauses: &[&Frame]) -> Option<Place> {
     let is_in_pause = |stack: &Stack| {

@@ -36,7 +36,7 @@ const CLEAR_IN_EACH: f64 = 0.5;
 /// The least share of the time outside of phases that devices must be idle for it to be theirs.
 const MOSTLY_IDLE: f64 = 0.5;
 
-/// How many times as many backward passes as before make a step another one.
+/// The factor by which the number of backward passes grows if steps have more passes, and are not slower.
 const MORE_PASSES: f64 = 1.5;
 
 /// The share of slower compute by which steps must become slower too. Otherwise the additional compute was hidden.
@@ -210,8 +210,8 @@ pub(super) fn idle(steps: &[&StepAnalysis]) -> Option<Finding> {
     (finding.verdict.cost_share >= CLEAR_SHARE).then_some(finding)
 }
 
-/// Finds exposed transfers: waiting for a rank without records counts as transfer as well. Where it is not known of a part of them
-/// whether ranks compute meanwhile, the cost is that of the rest.
+/// Finds exposed transfers, unless a rank has no records: waiting for it would count as transfer. Where nothing shows whether ranks
+/// compute during a part of the transfers, the cost is that of the rest.
 fn transfers(window: &Window<'_>) -> Option<Finding> {
     let steps = window.steps;
     if steps.iter().any(|step| step.ranks.iter().any(Option::is_none)) {
@@ -363,8 +363,7 @@ fn drift(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Option<Finding> {
         return None;
     }
     let began = steps.partition_point(|step| step.step.0 < onset.step);
-    // Steps of more passes are longer steps, and no slower ones: a job that averages its models now and then, after a time in which it
-    // does so in every step.
+    // Steps with more passes are longer, not slower: a job may average its models in every step at first, and every few steps later.
     if backward_passes(&steps[began..]) >= MORE_PASSES * backward_passes(&steps[..began]).max(1.0) {
         return None;
     }

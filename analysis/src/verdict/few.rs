@@ -77,9 +77,8 @@ pub(super) fn complete(found: &mut Findings, steps: &[&StepAnalysis], setting: &
         return;
     }
     let Ok(late) = of_ranks(steps, setting) else { return };
-    let takes_turns = Finding::is_of_turns;
     for (found, late) in [(&mut found.verdicts, late.verdicts), (&mut found.notes, late.notes)] {
-        found.retain(|finding| !takes_turns(finding));
+        found.retain(|finding| !finding.is_of_turns());
         found.splice(0..0, late);
     }
 }

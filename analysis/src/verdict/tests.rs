@@ -5,10 +5,9 @@ mod laws;
 use wire::ids::Step;
 use wire::live::Part;
 use wire::views::Cause;
-use wire::views::what_if::Phase;
 
+use super::fixture::replay;
 use super::*;
-use crate::replay::Replay;
 use crate::step::RankAnalysis;
 use crate::wording;
 
@@ -500,21 +499,7 @@ fn where_it_is_not_known_whether_ranks_wait_for_a_part_of_the_collectives_the_re
 
 /// Few steps whose ranks are late in turn, and in whose replay the ranks save this many milliseconds.
 fn in_turns(saves: [f32; 4]) -> Vec<StepAnalysis> {
-    let replay = Replay {
-        measured_nanos: 30e6,
-        simulated_nanos: 30e6,
-        skew_nanos: 0.0,
-        even_nanos: 0.0,
-        even_slowest_nanos: 0.0,
-        alike_nanos: 4.5e6,
-        ranks: saves.map(|millis| millis * 1e6).to_vec(),
-        phases: Phase::ALL.map(|_| 0.0),
-        collectives: Vec::new(),
-        unpredictable: None,
-        before_nanos: 0.0,
-        after_nanos: 0.0,
-        group: None,
-    };
+    let replay = replay(30e6, 4.5e6, saves.map(|millis| millis * 1e6).to_vec());
     let steps = run(24, |number, of| (number as usize % 4 == of).then_some((9 * MS, Part::Forward)));
     steps.into_iter().map(|step| StepAnalysis { replay: Some(replay.clone()), ..step }).collect()
 }
@@ -530,4 +515,13 @@ fn ranks_that_wait_mostly_for_one_do_not_take_turns() {
     assert!(
         note([0.0, 0.0, 4.0, 0.5]).starts_with("Ranks wait for each other, mostly for rank 2, which costs ")
     );
+}
+
+#[test]
+fn of_more_ranks_one_is_named_that_is_last_in_fewer_steps() {
+    let is_named = |last_in: usize, ranks: usize| {
+        Chosen { last_in, bad: 1_000, last_in_all: last_in, all: 1_000 }.is_beyond_chance(ranks)
+    };
+    assert!(is_named(610, 2) && !is_named(590, 2));
+    assert!(is_named(410, 4) && !is_named(390, 4));
 }

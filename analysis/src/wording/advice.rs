@@ -34,8 +34,8 @@ pub(crate) fn advice(finding: &Finding) -> String {
             "Look at the named line: the rank runs it, or waits in it, longer than the others do."
         }
         (_, _, Some(Reason::WaitsInPasses)) => {
-            "See what the ranks wait for between and within the passes: a file or a service that is read, a lock, a sleep. Loader \
-             workers, or a thread that reads the next batch ahead, hide a read. `paceline stacks` shows the lines of a live run."
+            "See what the ranks wait for between and within the passes: a read from a file or a service, a lock, a sleep. Loader workers, or \
+             a thread that reads the next batch ahead, hide the time of a read. `paceline stacks` shows the lines of a live run."
         }
         (_, Cause::Host, reason) if finding.statement == Statement::AllAlike && !is_of_others(reason) => {
             "See what the ranks do between their input, passes and updates: logging, metrics, or Python in the training loop. \

@@ -162,12 +162,12 @@ impl Who<'_> {
                 "{its} threads waited for a core {seconds:.2} s per second (sum over all threads of a process)"
             ),
             Evidence::WaitedForCore { seconds, training: Some(training) } => format!(
-                "{its} threads waited for a core {seconds:.2} s per second (sum over all threads of a process), {training:.2} s of that \
-                 the thread that trains"
+                "{its} threads waited for a core {seconds:.2} s per second (sum over all threads of a process), the training thread \
+                 {training:.2} s of that"
             ),
             Evidence::WaitsInPasses { off, waited } => format!(
-                "in forward and backward, the thread of the usual rank that trains is off its processor for {} per step; it waited for a \
-                 core {waited:.2} s per second",
+                "in forward and backward, the training thread of the usual rank is off its processor for {} per step, and it waited for \
+                 a core for only {waited:.2} s per second",
                 units::nanos(*off)
             ),
             Evidence::Throttled { seconds } => format!(
@@ -260,7 +260,8 @@ impl Who<'_> {
                 .into(),
             Doubt::AssumesAllHidden => "the cost assumes that all exposed transfer could be hidden".into(),
             Doubt::MoreMayBeExposed { nanos } => format!(
-                "of another {} per step in collectives, nothing shows whether ranks compute meanwhile; it is not in the cost",
+                "another {} per step in collectives may be exposed, too; nothing shows whether ranks compute meanwhile, so the cost leaves \
+                 it out",
                 units::nanos(*nanos)
             ),
             Doubt::Explained { nanos } => format!(

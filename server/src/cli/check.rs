@@ -161,7 +161,7 @@ fn one(figure: Limited, limit: Limit, baseline: &Report, report: &Report) -> any
     })
 }
 
-/// Returns the check that a baseline has all that these sentences say.
+/// Returns the check that nothing is new. The sentences say what is.
 fn none_of(name: &'static str, sentences: Vec<String>) -> Check {
     Check {
         name,

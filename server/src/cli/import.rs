@@ -82,7 +82,9 @@ async fn store(arguments: &ImportArguments, run: &RunId, rounds: Vec<Round>) -> 
     tokio::task::spawn_blocking(move || send(&client, rounds)).await??;
     let data = arguments.data.path();
     let Some(server) = own else { return print(&distant_report(&address, &data, run, token).await) };
-    let report = closing_report(&server.hub, &data, run).await.context("the server has no records of it")?;
+    let report = closing_report(&server.hub, &data, run).await;
+    let report =
+        report.with_context(|| format!("run {run} is in {}, but it cannot be read", data.display()))?;
     print(&report)?;
     server.stop().await;
     print(&format!("\nStored in {}. Look at it: paceline serve, and /runs/{run}\n", data.display()))

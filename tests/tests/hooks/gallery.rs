@@ -51,3 +51,13 @@ fn all_reduces_that_a_loop_without_ddp_waits_for() -> anyhow::Result<()> {
 fn a_rank_that_mp_spawn_started() -> anyhow::Result<()> {
     is_right("spawn_spin_rank_1")
 }
+
+#[test]
+fn a_rank_that_is_late_between_the_passes_of_two_models() -> anyhow::Result<()> {
+    is_right("gan_spin_rank_0")
+}
+
+#[test]
+fn a_batch_that_all_ranks_read_between_forward_and_backward() -> anyhow::Result<()> {
+    is_right("prefetch_all")
+}

@@ -157,16 +157,21 @@ fn burst() -> Burst {
     Burst { request: 9, from: MonoNanos(4_000_000), until: MonoNanos(4_999_000), outcome }
 }
 
+/// Checks that a batch is of this version, that its bytes are those of the golden file, and that they decode to the same batch.
+fn assert_pinned(batch: Batch, version: u16, golden: &str) {
+    let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, golden.trim());
+    assert_eq!(batch.wire_version(), version);
+    assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
+}
+
 /// Version 3 adds bursts.
 #[test]
 fn version_3_is_pinned() {
     let refused = Burst { outcome: BurstOutcome::Refused { reason: "no".into() }, ..burst() };
     let notes = vec![Note::Burst(burst()), Note::Burst(refused), Note::Device(device(3))];
     let batch = Batch { notes, ..golden_batch() };
-    let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(hex, include_str!("golden_v3.hex").trim());
-    assert_eq!(batch.wire_version(), 3);
-    assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
+    assert_pinned(batch, 3, include_str!("golden_v3.hex"));
 }
 
 /// Version 4 adds the covered time of bursts.
@@ -177,10 +182,7 @@ fn version_4_is_pinned() {
         activity.covered_nanos = Some(1_000);
     }
     let batch = Batch { notes: vec![Note::Burst(burst)], ..golden_batch() };
-    let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(hex, include_str!("golden_v4.hex").trim());
-    assert_eq!(batch.wire_version(), 4);
-    assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
+    assert_pinned(batch, 4, include_str!("golden_v4.hex"));
 }
 
 /// Version 5 adds samples of hosts.
@@ -189,10 +191,7 @@ fn version_5_is_pinned() {
     let figures = host_figures(5);
     let sample = HostSample { at: MonoNanos(4_999_000), cores: "0-3,8".into(), figures };
     let batch = Batch { notes: vec![Note::Host(sample)], ..golden_batch() };
-    let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(hex, include_str!("golden_v5.hex").trim());
-    assert_eq!(batch.wire_version(), 5);
-    assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
+    assert_pinned(batch, 5, include_str!("golden_v5.hex"));
 }
 
 fn host_figures(version: u16) -> BTreeMap<HostFigure, u64> {
@@ -205,10 +204,7 @@ fn host_figures(version: u16) -> BTreeMap<HostFigure, u64> {
 fn version_12_is_pinned() {
     let sample = HostSample { at: MonoNanos(4_999_000), cores: "0-3,8".into(), figures: host_figures(12) };
     let batch = Batch { notes: vec![Note::Host(sample)], ..golden_batch() };
-    let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(hex, include_str!("golden_v12.hex").trim());
-    assert_eq!(batch.wire_version(), 12);
-    assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
+    assert_pinned(batch, 12, include_str!("golden_v12.hex"));
 }
 
 /// Version 14 adds the traffic of RDMA.
@@ -216,10 +212,7 @@ fn version_12_is_pinned() {
 fn version_14_is_pinned() {
     let sample = HostSample { at: MonoNanos(4_999_000), cores: "0-3,8".into(), figures: host_figures(14) };
     let batch = Batch { notes: vec![Note::Host(sample)], ..golden_batch() };
-    let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(hex, include_str!("golden_v14.hex").trim());
-    assert_eq!(batch.wire_version(), 14);
-    assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
+    assert_pinned(batch, 14, include_str!("golden_v14.hex"));
 }
 
 /// Version 20 adds how long the main thread waited for a core.
@@ -227,10 +220,7 @@ fn version_14_is_pinned() {
 fn version_20_is_pinned() {
     let sample = HostSample { at: MonoNanos(4_999_000), cores: "0-3,8".into(), figures: host_figures(20) };
     let batch = Batch { notes: vec![Note::Host(sample)], ..golden_batch() };
-    let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(hex, include_str!("golden_v20.hex").trim());
-    assert_eq!(batch.wire_version(), 20);
-    assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
+    assert_pinned(batch, 20, include_str!("golden_v20.hex"));
 }
 
 /// Version 10 adds figures of hosts.
@@ -239,20 +229,14 @@ fn version_10_is_pinned() {
     let figures = host_figures(10);
     let sample = HostSample { at: MonoNanos(4_999_000), cores: "0-3,8".into(), figures };
     let batch = Batch { notes: vec![Note::Host(sample)], ..golden_batch() };
-    let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(hex, include_str!("golden_v10.hex").trim());
-    assert_eq!(batch.wire_version(), 10);
-    assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
+    assert_pinned(batch, 10, include_str!("golden_v10.hex"));
 }
 
 /// Version 6 adds attributes.
 #[test]
 fn version_6_is_pinned() {
     let batch = Batch { notes: vec![attributes().into()], ..golden_batch() };
-    let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(hex, include_str!("golden_v6.hex").trim());
-    assert_eq!(batch.wire_version(), 6);
-    assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
+    assert_pinned(batch, 6, include_str!("golden_v6.hex"));
 }
 
 /// Version 9 adds more to layouts, and the figures of PyTorch's allocator.
@@ -261,10 +245,7 @@ fn version_9_is_pinned() {
     let layouts = [layout(), layout().digest_alone()].map(Note::Layout);
     let notes = layouts.into_iter().chain([Note::Device(device(9))]).collect();
     let batch = Batch { notes, ..golden_batch() };
-    let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(hex, include_str!("golden_v9.hex").trim());
-    assert_eq!(batch.wire_version(), 9);
-    assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
+    assert_pinned(batch, 9, include_str!("golden_v9.hex"));
 }
 
 fn layout() -> Layout {
@@ -298,10 +279,7 @@ fn version_8_is_pinned() {
     let (step, begin, end) = (Step(9), MonoNanos(1_000), MonoNanos(3_000));
     let pause = |kind| Event::Span(Span { step, kind, begin, end, cpu_nanos: 0 });
     let batch = Batch { events: SpanKind::PAUSES.map(pause).into(), ..head() };
-    let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(hex, include_str!("golden_v8.hex").trim());
-    assert_eq!(batch.wire_version(), 8);
-    assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
+    assert_pinned(batch, 8, include_str!("golden_v8.hex"));
 }
 
 /// Version 17 adds the idle time of a device.
@@ -310,10 +288,7 @@ fn version_17_is_pinned() {
     let (step, begin, end) = (Step(9), MonoNanos(1_000), MonoNanos(3_000));
     let span = Span { step, kind: SpanKind::Idle, begin, end, cpu_nanos: 0 };
     let batch = Batch { events: vec![Event::Span(span)], ..head() };
-    let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(hex, include_str!("golden_v17.hex").trim());
-    assert_eq!(batch.wire_version(), 17);
-    assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
+    assert_pinned(batch, 17, include_str!("golden_v17.hex"));
 }
 
 /// Version 18 adds the summary of a trace.
@@ -324,10 +299,7 @@ fn version_18_is_pinned() {
     let rows = vec![sum(TraceRowKind::Kernel, "gemm", 900), sum(TraceRowKind::Operator, "aten::mm", 0)];
     let summary = TraceSummary { steps: 2, step_nanos: 80_000, rows };
     let batch = Batch { notes: vec![Note::Traced(summary)], ..head() };
-    let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(hex, include_str!("golden_v18.hex").trim());
-    assert_eq!(batch.wire_version(), 18);
-    assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
+    assert_pinned(batch, 18, include_str!("golden_v18.hex"));
 }
 
 /// Version 19 adds the stacks of long steps, and lines of code.
@@ -344,10 +316,7 @@ fn version_19_is_pinned() {
     };
     let line = SpanLine { kind: SpanKind::Checkpoint, frame };
     let batch = Batch { notes: vec![Note::LongStep(long), Note::Line(line)], ..head() };
-    let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(hex, include_str!("golden_v19.hex").trim());
-    assert_eq!(batch.wire_version(), 19);
-    assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
+    assert_pinned(batch, 19, include_str!("golden_v19.hex"));
 }
 
 /// Version 16 adds spans in which nothing shows whether the rank computes.
@@ -356,10 +325,7 @@ fn version_16_is_pinned() {
     let (step, begin, end) = (Step(9), MonoNanos(1_000), MonoNanos(3_000));
     let span = Span { step, kind: SpanKind::Unclear, begin, end, cpu_nanos: 0 };
     let batch = Batch { events: vec![Event::Span(span)], ..head() };
-    let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(hex, include_str!("golden_v16.hex").trim());
-    assert_eq!(batch.wire_version(), 16);
-    assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
+    assert_pinned(batch, 16, include_str!("golden_v16.hex"));
 }
 
 /// Version 7 adds stacks.
@@ -367,10 +333,7 @@ fn version_16_is_pinned() {
 fn version_7_is_pinned() {
     let refused = Stacks { outcome: StacksOutcome::Refused { reason: "no".into() }, ..stacks() };
     let batch = Batch { notes: vec![Note::Stacks(stacks()), Note::Stacks(refused)], ..golden_batch() };
-    let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(hex, include_str!("golden_v7.hex").trim());
-    assert_eq!(batch.wire_version(), 7);
-    assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
+    assert_pinned(batch, 7, include_str!("golden_v7.hex"));
 }
 
 fn stacks() -> Stacks {
@@ -419,20 +382,14 @@ fn version_11_is_pinned() {
         notes: vec![Note::Workload(workload), Note::Workload(Workload::default())],
         ..golden_batch()
     };
-    let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(hex, include_str!("golden_v11.hex").trim());
-    assert_eq!(batch.wire_version(), 11);
-    assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
+    assert_pinned(batch, 11, include_str!("golden_v11.hex"));
 }
 
 /// Version 13 adds the step that a job resumes.
 #[test]
 fn version_13_is_pinned() {
     let batch = Batch { notes: vec![Note::Resumed { step: Step(80_000) }], ..golden_batch() };
-    let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(hex, include_str!("golden_v13.hex").trim());
-    assert_eq!(batch.wire_version(), 13);
-    assert_eq!(decode_plain(&encode_plain(&batch)), Ok(batch));
+    assert_pinned(batch, 13, include_str!("golden_v13.hex"));
 }
 
 fn attributes() -> Attributes {

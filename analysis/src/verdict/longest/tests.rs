@@ -7,7 +7,6 @@ use wire::event::SpanKind;
 use wire::ids::{Bucket, Comm, Step};
 
 use wire::views::ComputedOn;
-use wire::views::what_if::Phase;
 
 use std::collections::BTreeSet;
 
@@ -15,8 +14,8 @@ use wire::event::Function;
 use wire::views::Group;
 
 use super::*;
-use crate::replay::Replay;
 use crate::step::CollectiveAnalysis;
+use crate::verdict::fixture::replay;
 use crate::verdict::{Setting, judge};
 use crate::wording;
 
@@ -102,21 +101,7 @@ fn the_rank_that_computes_longest_of_its_stage_is_named() {
 
 #[test]
 fn a_recorded_job_says_what_the_rank_of_a_stage_computes_and_not_that_ranks_take_turns() {
-    let replay = Replay {
-        measured_nanos: 150e6,
-        simulated_nanos: 150e6,
-        skew_nanos: 0.0,
-        even_nanos: 0.0,
-        even_slowest_nanos: 0.0,
-        alike_nanos: 30e6,
-        ranks: vec![0.0; 12],
-        phases: Phase::ALL.map(|_| 0.0),
-        collectives: Vec::new(),
-        unpredictable: None,
-        before_nanos: 0.0,
-        after_nanos: 0.0,
-        group: None,
-    };
+    let replay = replay(150e6, 30e6, vec![0.0; 12]);
     let slow = |number: u64| {
         let mut compute = [100 * MS; 12];
         compute[2] += 50 * MS;

@@ -43,7 +43,7 @@ impl Run {
         ranks.map(|(_, state)| state.stacks.ask(request)).count() > 0
     }
 
-    /// Asks for the stacks that the verdicts of a report need.
+    /// Asks for the stacks that the verdicts and notes of a report need.
     pub fn want_stacks(&mut self, report: &Report, now: ServerNanos) {
         for rank in self.stacks_wanted.ranks(&report.verdicts, &report.notes, report.ranks, now) {
             self.ask_for_stacks(Some(Rank(rank)), stacks::request_of_evidence(now));

@@ -76,7 +76,7 @@ def main():
     torch.manual_seed(0)
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    # Four buckets at any width.
+    # Three buckets at any width.
     model = DistributedDataParallel(Model(width=WIDTH, depth=6), bucket_cap_mb=4 * (WIDTH / 768) ** 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     batch, target = torch.randn(64, WIDTH), torch.randn(64, WIDTH)
