@@ -142,7 +142,7 @@ fn Sentence(comparison: Comparison) -> impl IntoView {
                     lines=comparison.memory_gone.clone()
                 />
                 <List
-                    title="Memory that grows only in the second run"
+                    title="Memory that grows only in the compared run"
                     class="counter-evidence"
                     lines=comparison.memory_new.clone()
                 />
