@@ -19,7 +19,7 @@ use wire::live::Part;
 
 use crate::stats;
 use crate::step::{RankAnalysis, StepAnalysis};
-pub(crate) use whole::account;
+pub(crate) use whole::{account, move_time};
 
 /// The kinds of pauses.
 pub(crate) const PAUSES: usize = SpanKind::PAUSES.len();

@@ -18,12 +18,12 @@ use wire::views::goodput::Goodput;
 use wire::views::{
     Account, AttributeRanks, BucketStats, ComputedOn, Failure, Figure, FlopsUtilization, Hang, HostRanks,
     MemoryGrowth, Missing, OwnOverhead, RankClock, RankDrops, RankEvent, RankLedger, Report, RunState,
-    ScalingEfficiency, Verdict,
+    ScalingEfficiency, Spending, Verdict,
 };
 
-use crate::account::StepAccount;
+use crate::account::{StepAccount, move_time};
 use crate::devices::{self, DeviceState};
-use crate::finding::Finding;
+use crate::finding::{Finding, Reason};
 use crate::hosts::{self, Hosts, RankHost};
 use crate::in_code::{self, Code};
 use crate::loss::StepCosts;
@@ -218,13 +218,13 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         verdicts_missing = verdict::late_at_unknown_cost(&observed, function).or(verdicts_missing);
     }
     let gaps = gaps(facts, &ledger, &reasons, left_out, observed.len());
+    let account = match has_only_collectives(facts, &ledger) {
+        true => Account::default(),
+        false => account(facts, &observed, &verdicts),
+    };
     let written =
         |findings: Vec<Finding>| -> Vec<Verdict> { findings.into_iter().map(wording::verdict).collect() };
     let verdicts = written(verdicts);
-    let account = match has_only_collectives(facts, &ledger) {
-        true => Account::default(),
-        false => account(facts, &observed),
-    };
     let flops_utilization = flops_utilization(facts, &observed);
     let spent =
         wording::account::spent(&account, &verdicts, Some(&flops_utilization), reasons.unclear.as_ref());
@@ -289,11 +289,15 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
     }
 }
 
-/// Returns where the wall time goes.
-fn account(facts: &RunFacts, observed: &[&StepAnalysis]) -> Account {
+/// Returns where the wall time goes. Only findings tell waits within passes from compute.
+fn account(facts: &RunFacts, observed: &[&StepAnalysis], findings: &[Finding]) -> Account {
     let steps: Vec<StepAccount> = observed.iter().filter_map(|step| StepAccount::new(step)).collect();
     let goodput = facts.goodput.as_ref().ok().filter(|_| facts.has_all_steps);
-    crate::account::account(&steps, goodput)
+    let account = crate::account::account(&steps, goodput);
+    let waits = findings.iter().filter(|finding| finding.reason == Some(Reason::WaitsInPasses));
+    let nanos: f64 =
+        waits.map(|finding| finding.verdict.cost_nanos_per_step as f64 * steps.len() as f64).sum();
+    move_time(account, Spending::Compute, Spending::WaitsInPasses, nanos)
 }
 
 /// Returns the memory that grows.

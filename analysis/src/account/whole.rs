@@ -32,6 +32,17 @@ pub(crate) fn account(steps: &[StepAccount], whole_run: Option<&Goodput>) -> Acc
     entries(&sums, goodput.wall_nanos, true)
 }
 
+/// Moves time of an account from one spending to another, as far as the first has it.
+pub(crate) fn move_time(account: Account, from: Spending, to: Spending, nanos: f64) -> Account {
+    let moved = account.of(from).min(nanos.max(0.0) as u64);
+    let mut entries = account.entries;
+    entries.iter_mut().filter(|entry| entry.spending == from).for_each(|entry| entry.nanos -= moved);
+    entries.push(AccountEntry { spending: to, nanos: moved });
+    entries.retain(|entry| entry.nanos > 0);
+    entries.sort_by_key(|entry| (Reverse(entry.nanos), entry.spending));
+    Account { entries, ..account }
+}
+
 fn in_steps(steps: &[StepAccount]) -> Sums {
     let usual_step = stats::median(steps.iter().map(StepAccount::total)).unwrap_or(0.0);
     let limit = hang::limit_seconds(usual_step / 1e9) * 1e9;

@@ -8,9 +8,11 @@ use wire::clock::MonoNanos;
 use wire::event::SpanKind;
 use wire::host::{HostFigure, HostSample};
 use wire::live::Part;
+use wire::views::{Account, Spending};
 
 use super::*;
 use crate::hosts::{HostHistory, RankHost};
+use crate::report::{self, RunFacts};
 use crate::verdict::tests::{MS, healthy};
 use crate::wording;
 
@@ -83,4 +85,21 @@ fn what_one_rank_waits_for_is_no_loss_of_all() {
 #[test]
 fn nothing_is_said_where_it_is_not_known_which_thread_trains() {
     assert_eq!(found([5 * MS, 6 * MS, 5 * MS, 6 * MS], 20, None), None);
+}
+
+#[test]
+fn the_account_tells_these_waits_from_compute() {
+    let facts = RunFacts {
+        ranks: 4,
+        hosts: [(); 4].map(|()| host(20, Some(10))).to_vec(),
+        fits: vec![Some(ClockFit::exact()); 4],
+        ..report::tests::facts("waits")
+    };
+    let without = report::report(&facts, &steps([0; 4])).account;
+    let of = report::report(&facts, &steps([5 * MS, 6 * MS, 5 * MS, 6 * MS]));
+    let cost = of.verdicts[0].cost_nanos_per_step * of.steps;
+    assert!(of.account.of(Spending::WaitsInPasses).abs_diff(cost) <= of.steps, "{:?}", of.account);
+    let all = |account: &Account| account.entries.iter().map(|entry| entry.nanos).sum::<u64>();
+    assert_eq!((all(&of.account), without.of(Spending::WaitsInPasses)), (all(&without), 0));
+    assert!(of.spent.contains("waits within passes"), "{}", of.spent);
 }

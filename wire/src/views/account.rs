@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 pub enum Spending {
     /// Forward and backward passes, with the communication that they hide.
     Compute,
+    /// Time in forward and backward passes in which the training threads of all ranks wait for something other than a core. It is known
+    /// only where a verdict has found it; otherwise it is part of the compute.
+    WaitsInPasses,
     /// The parameter update.
     Optimizer,
     /// Waiting for input, on all ranks alike.
@@ -53,6 +56,7 @@ impl Spending {
     pub fn title(self) -> &'static str {
         match self {
             Self::Compute => "forward and backward",
+            Self::WaitsInPasses => "waits within passes",
             Self::Optimizer => "optimizer",
             Self::Input => "input",
             Self::Copies => "copies to the device",

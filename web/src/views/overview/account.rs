@@ -89,7 +89,7 @@ fn colour(of: Spending) -> Rgba {
         | Spending::Evaluation
         | Spending::GarbageCollection
         | Spending::Compilation => palette::part(Part::Pause),
-        Spending::Idle => palette::part(Part::Idle),
+        Spending::Idle | Spending::WaitsInPasses => palette::part(Part::Idle),
         Spending::OtherInSteps => palette::part(Part::Other),
         Spending::Hangs | Spending::Recovery | Spending::Repeated => palette::ALARM,
         Spending::Start => palette::START,
