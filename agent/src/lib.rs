@@ -50,7 +50,7 @@ use asked::Asked;
 use newest::Newest;
 use sampling::Sampling;
 use wire::attributes::{self, Attributes, LabelError};
-use wire::batch::{Bye, Note};
+use wire::batch::{Bye, Note, Waiting};
 use wire::burst::Burst;
 use wire::device::DeviceSample;
 use wire::ids::Rank;
@@ -398,6 +398,14 @@ impl Notes {
         if let Some(queue) = &self.queue {
             // The queue is full while the server is unreachable. Stacks of later steps will do.
             let _lost_when_full = queue.try_send(Note::LongStep(long));
+        }
+    }
+
+    /// Sends the collective that this rank waits in while its steps are not known, or that it no longer waits.
+    pub fn waits(&self, waiting: Option<Waiting>) {
+        if let Some(queue) = &self.queue {
+            // See `workload`.
+            let _lost_when_full = queue.try_send(Note::Waits { waiting });
         }
     }
 

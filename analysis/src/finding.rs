@@ -114,8 +114,8 @@ pub(crate) enum Statement {
     Grows { segment: Option<Segment> },
     /// The job was restarted. Each time, this passed until the first step and in steps that had been done, in nanoseconds.
     Restarted { recovery_nanos: f64, repeated_nanos: f64 },
-    /// The job took long to its first step.
-    StartedLate,
+    /// The job took long to its first step. If it waited for the named rank, `others_waited` is for how long, in nanoseconds.
+    StartedLate { others_waited: Option<f64> },
     /// The named rank is late in a recording of this number of steps. If most of its lateness costs nothing, `mostly_hidden` is how late
     /// it is, in nanoseconds per step.
     InRecordedSteps { steps: usize, mostly_hidden: Option<f64> },
@@ -418,6 +418,8 @@ pub(crate) struct Stall<'a> {
     pub(crate) have_started: bool,
     /// What records the run, and thereby numbers its collectives.
     pub(crate) instrumentation: Instrumentation,
+    /// True if no step has completed at all. `since_seconds` is then how long a rank has waited in a collective.
+    pub(crate) before_steps: bool,
 }
 
 /// The rank that failed first.

@@ -49,6 +49,27 @@ pub fn detect(
     if since_seconds < limit_seconds {
         return None;
     }
+    Some(stalled((since_seconds, limit_seconds), ranks, instrumentation, false))
+}
+
+/// Returns the hang of a run that has completed no step, and in which a rank has waited in a collective for `since_seconds`, more than
+/// `limit_seconds`. `ranks` have launched what they wait in now.
+#[must_use]
+pub fn before_steps(
+    since_seconds: f64,
+    limit_seconds: f64,
+    ranks: &[Progress],
+    instrumentation: Instrumentation,
+) -> Hang {
+    stalled((since_seconds, limit_seconds), ranks, instrumentation, true)
+}
+
+fn stalled(
+    (since_seconds, limit_seconds): (f64, f64),
+    ranks: &[Progress],
+    instrumentation: Instrumentation,
+    before_steps: bool,
+) -> Hang {
     let furthest = ranks.iter().filter_map(|rank| rank.launched).max();
     let behind: Vec<Rank> = suspects(ranks, furthest);
     let of = |rank: &Rank| ranks[rank.0 as usize];
@@ -59,15 +80,16 @@ pub fn detect(
         silent: behind.iter().filter(|rank| of(rank).is_silent()).count(),
         have_started: behind.iter().all(|rank| of(rank).launched == furthest),
         instrumentation,
+        before_steps,
     });
-    Some(Hang {
+    Hang {
         since_seconds: Some(since_seconds),
         since_unix_millis: None,
         limit_seconds: Some(limit_seconds),
         ranks: behind,
         sentence,
         standing: Vec::new(),
-    })
+    }
 }
 
 /// Adds to a hang where the main threads of its ranks stand. Ranks with equal stacks stand together.
@@ -164,6 +186,23 @@ mod tests {
             with_stacks(hang, sampled.into_iter()).sentence,
             "No step has completed for 12 s: rank 2 has not started collective 9. Rank 2 is in train.py:12 (read). Ranks \
              0, 1 are in train.py:48 (backward)."
+        );
+    }
+
+    #[test]
+    fn before_the_first_step_the_rank_is_named_that_the_others_wait_for() {
+        let at =
+            |count| Progress { launched: Some(Function::Broadcast.numbered(count)), ..Progress::default() };
+        let hang = before_steps(75.0, 60.0, &[at(3), Progress::default(), at(3)], Instrumentation::Nccl);
+        assert_eq!((hang.ranks, hang.limit_seconds), (vec![Rank(1)], Some(60.0)));
+        assert_eq!(
+            hang.sentence,
+            "No step has completed yet, and ranks have waited for 75 s: rank 1 has not started broadcast 3."
+        );
+        let hang = before_steps(75.0, 60.0, &[at(3), at(3)], Instrumentation::Nccl);
+        assert_eq!(
+            hang.sentence,
+            "No step has completed yet, and ranks have waited for 75 s; all ranks have launched the same collectives."
         );
     }
 

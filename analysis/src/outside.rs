@@ -17,9 +17,19 @@ const LONG_START_SECONDS: f64 = 60.0;
 /// The least share of the wall time that is listed at all.
 const MIN_SHARE: f64 = 0.01;
 
-/// Adds what the run lost outside of steps to the findings on its observed steps.
-pub(crate) fn add(found: &mut Findings, goodput: &Goodput, steps: &[StepAccount], notable_share: f64) {
-    for finding in [restarts(goodput, steps), start(goodput)].into_iter().flatten() {
+/// The least share of a start for which the others wait for a rank that is named.
+const AWAITED: f64 = 0.5;
+
+/// Adds what the run lost outside of steps to the findings on its observed steps. `start_waits` are how long each rank waited in
+/// collectives before its first step, in nanoseconds.
+pub(crate) fn add(
+    found: &mut Findings,
+    goodput: &Goodput,
+    steps: &[StepAccount],
+    start_waits: &[u64],
+    notable_share: f64,
+) {
+    for finding in [restarts(goodput, steps), start(goodput, start_waits)].into_iter().flatten() {
         let share = finding.verdict.cost_share;
         if share >= notable_share {
             found.verdicts.push(finding);
@@ -91,7 +101,7 @@ fn best_interval(goodput: &Goodput, steps: &[StepAccount], restarts: u64) -> Opt
 }
 
 /// Finds a start that takes long: from the launch to the first step.
-fn start(goodput: &Goodput) -> Option<Finding> {
+fn start(goodput: &Goodput, start_waits: &[u64]) -> Option<Finding> {
     let uses = [TimeUse::Launch, TimeUse::Setup];
     let nanos: f64 = uses.into_iter().map(|of| wall(goodput, of)).sum();
     if nanos < LONG_START_SECONDS * 1e9 {
@@ -105,13 +115,30 @@ fn start(goodput: &Goodput) -> Option<Finding> {
         share_of_time: verdict.cost_share,
         steps: Vec::new(),
     });
-    let mut finding = Finding::new(verdict, Statement::StartedLate);
+    let awaited = awaited(goodput, start_waits).filter(|(_, waited)| *waited >= AWAITED * nanos);
+    if let Some((rank, _)) = awaited {
+        verdict.culprit = Some(Culprit::Rank(rank));
+    }
+    let others_waited = awaited.map(|(_, waited)| waited);
+    let mut finding = Finding::new(verdict, Statement::StartedLate { others_waited });
     finding.evidence.push(Evidence::Start {
         launch: wall(goodput, TimeUse::Launch),
         setup: wall(goodput, TimeUse::Setup),
         warm_up: wall(goodput, TimeUse::WarmUp),
     });
     Some(finding)
+}
+
+/// Returns the rank that all others waited for before the first step, and how long the one of them that waited shortest did beyond that
+/// rank. `None` if the job was restarted: then only the waits of its newest start are known.
+fn awaited(goodput: &Goodput, start_waits: &[u64]) -> Option<(u32, f64)> {
+    if goodput.attempts.len() != 1 {
+        return None;
+    }
+    let mut waits: Vec<(u64, u32)> = start_waits.iter().copied().zip(0..).collect();
+    waits.sort_unstable();
+    let &[(own, rank), (others, _), ..] = waits.as_slice() else { return None };
+    Some((rank, (others - own) as f64))
 }
 
 #[cfg(test)]

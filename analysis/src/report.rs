@@ -102,6 +102,8 @@ pub struct RunFacts {
     pub notable_share: f64,
     /// The steps whose records cannot be shown, in ascending order. None of them becomes the example of a verdict.
     pub hidden_steps: Vec<u64>,
+    /// How long each rank waited in collectives before its first step, in nanoseconds.
+    pub start_waits: Vec<u64>,
     /// What the run used its wall time for.
     pub goodput: Result<Goodput, Missing>,
     /// Steps spread evenly over the whole run, if the report is made over its newest steps; else empty.
@@ -471,7 +473,7 @@ fn findings(
     found.settle(observed, &setting);
     if let Ok(goodput) = &facts.goodput {
         let accounts: Vec<StepAccount> = observed.iter().filter_map(|step| StepAccount::new(step)).collect();
-        outside::add(&mut found, goodput, &accounts, facts.notable_share);
+        outside::add(&mut found, goodput, &accounts, &facts.start_waits, facts.notable_share);
     }
     (found, missing)
 }

@@ -42,6 +42,7 @@ pub fn empty_report() -> Report {
         notable_share: 0.05,
         hidden_steps: Vec::new(),
         course: Vec::new(),
+        start_waits: Vec::new(),
         has_all_steps: true,
         goodput: Err(Missing::NoObservedStep),
     };

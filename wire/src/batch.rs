@@ -24,23 +24,24 @@
 //! | 18 | [`Note::Traced`], which an import sends |
 //! | 19 | [`Note::LongStep`] and [`Note::Line`], which a rank sends by itself, but seldom |
 //! | 20 | How long the main thread waited for a core in [`Note::Host`], which agents of PyTorch jobs send |
+//! | 21 | [`Note::Waits`], which a rank sends that waits before its first step |
 
 use serde::{Deserialize, Serialize};
 
 use crate::attributes::Attributes;
 use crate::burst::{Burst, BurstOutcome};
-use crate::clock::{ClockAnchor, Probe};
+use crate::clock::{ClockAnchor, MonoNanos, Probe};
 use crate::device::{DeviceFigure, DeviceSample};
 use crate::event::{Event, EventKind, SpanKind};
 use crate::host::{HostFigure, HostSample};
-use crate::ids::{BatchSeq, Incarnation, Rank, RunId, Step};
+use crate::ids::{BatchSeq, Incarnation, Rank, RunId, Seq, Step};
 use crate::layout::Layout;
 use crate::stacks::{LongStep, SpanLine, Stacks};
 use crate::traces::TraceSummary;
 use crate::workload::Workload;
 
 /// The newest version that this crate writes and reads.
-pub const WIRE_VERSION: u16 = 20;
+pub const WIRE_VERSION: u16 = 21;
 
 /// The largest number of records in one batch. A drain interval of 100 ms yields far fewer (40 buckets * 3 steps/s *
 /// 0.1 s = 12). A long server outage is sent as many batches.
@@ -124,6 +125,7 @@ impl Batch {
             Note::Resumed { .. } => 13,
             Note::Traced(_) => 18,
             Note::LongStep(_) | Note::Line(_) => 19,
+            Note::Waits { .. } => 21,
         };
         let of_event = |event: &Event| match event {
             Event::Span(span) if span.kind == SpanKind::Idle => 17,
@@ -227,6 +229,20 @@ pub enum Note {
     LongStep(LongStep),
     /// A line of the job's own code, and what the rank does there. Sent once.
     Line(SpanLine),
+    /// What the rank waits in while its steps are not known. Such a collective has no record, which would name its step.
+    Waits {
+        /// The collective; `None` once it has ended.
+        waiting: Option<Waiting>,
+    },
+}
+
+/// A collective that a rank waits in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// The sequence number on the communicator of all ranks.
+    pub seq: Seq,
+    /// The time at which the collective was handed to the communicator.
+    pub launch: MonoNanos,
 }
 
 impl Note {
@@ -245,7 +261,7 @@ impl Note {
             Self::Attributes(attributes) => attributes.bytes(),
             Self::Stacks(stacks) => stacks.bytes(),
             Self::Workload(workload) => workload.bytes(),
-            Self::Resumed { .. } => 0,
+            Self::Resumed { .. } | Self::Waits { .. } => 0,
             Self::Traced(summary) => summary.bytes(),
             Self::LongStep(long) => long.bytes(),
             Self::Line(line) => line.bytes(),

@@ -27,7 +27,7 @@ mod workload;
 use std::collections::BTreeMap;
 
 use crate::attributes::{Attributes, MAX_ATTRIBUTES};
-use crate::batch::{Batch, Bye, Drop, DropReason, Hello, Instrumentation, MAX_RANKS, Note};
+use crate::batch::{Batch, Bye, Drop, DropReason, Hello, Instrumentation, MAX_RANKS, Note, Waiting};
 #[cfg(feature = "compress")]
 use crate::batch::{MAX_PLAIN_BYTES, MAX_WIRE_BYTES, WIRE_VERSION};
 use crate::burst::{Activity, Burst, BurstOutcome, KernelTime, MAX_KERNELS};
@@ -35,7 +35,7 @@ use crate::clock::{ClockAnchor, MonoNanos, Probe, ServerNanos, UnixNanos};
 use crate::device::{DeviceFigure, DeviceSample};
 use crate::event::{EventKind, SpanKind};
 use crate::host::{HostFigure, HostSample};
-use crate::ids::{BatchSeq, Incarnation, Rank, RunId, RunIdError, Step};
+use crate::ids::{BatchSeq, Incarnation, Rank, RunId, RunIdError, Seq, Step};
 use primitive::{Reader, Writer};
 
 /// The reason why bytes are not a batch, and where.
@@ -389,6 +389,14 @@ fn write_note(out: &mut Writer, note: &Note) {
             out.u8(14);
             stacks::write_line(out, line);
         }
+        Note::Waits { waiting } => {
+            out.u8(15);
+            out.u8(u8::from(waiting.is_some()));
+            if let Some(Waiting { seq, launch }) = waiting {
+                out.varint(seq.0);
+                out.i64(launch.0);
+            }
+        }
     }
 }
 
@@ -549,8 +557,17 @@ fn read_note(input: &mut Reader<'_>) -> Result<Note, DecodeError> {
         12 => Ok(Note::Traced(traces::read(input)?)),
         13 => Ok(Note::LongStep(stacks::read_long_step(input)?)),
         14 => Ok(Note::Line(stacks::read_line(input)?)),
+        15 => Ok(Note::Waits { waiting: read_waiting(input)? }),
         found => Err(DecodeError::Value { what: "note", at, found: u64::from(found) }),
     }
+}
+
+fn read_waiting(input: &mut Reader<'_>) -> Result<Option<Waiting>, DecodeError> {
+    if !input.tag("waits", &[false, true])? {
+        return Ok(None);
+    }
+    let seq = Seq(input.varint("awaited collective")?);
+    Ok(Some(Waiting { seq, launch: MonoNanos(input.i64("launch of the awaited collective")?) }))
 }
 
 /// Reads names with their texts. A name that occurs twice is an error, because one of its texts would be lost.

@@ -46,9 +46,13 @@ fn step() -> StepAccount {
 }
 
 fn found(goodput: &Goodput) -> Findings {
+    found_with(goodput, &[])
+}
+
+fn found_with(goodput: &Goodput, waits: &[u64]) -> Findings {
     // It costs 5 ms in each of five of the 500 s.
     let mut found = Findings { verdicts: vec![against_rank_1(Cause::Compute)], notes: Vec::new() };
-    add(&mut found, goodput, &[step(); 500], 0.05);
+    add(&mut found, goodput, &[step(); 500], waits, 0.05);
     found
 }
 
@@ -77,7 +81,7 @@ fn losses_in_steps_that_cost_more_come_before_restarts() {
     let mut costly = against_rank_1(Cause::Compute);
     (costly.verdict.cost_nanos_per_step, costly.verdict.affected_steps) = (S / 5, 500);
     let mut found = Findings { verdicts: vec![costly], notes: Vec::new() };
-    add(&mut found, &goodput, &[step(); 500], 0.05);
+    add(&mut found, &goodput, &[step(); 500], &[], 0.05);
     let causes: Vec<Cause> = found.verdicts.iter().map(|finding| finding.verdict.cause).collect();
     assert_eq!(causes, [Cause::Compute, Cause::Restart]);
     let said = wording::verdict(found.verdicts[1].clone());
@@ -103,4 +107,18 @@ fn a_start_is_a_loss_if_it_is_long_in_seconds_and_in_share() {
     short_share.uses.insert(TimeUse::Compute, 20_000 * S);
     short_share.wall_nanos = 10_220 * S;
     assert!(found(&short_share).notes.iter().any(|note| note.verdict.cause == Cause::Start), "it is a note");
+}
+
+#[test]
+fn a_start_names_the_rank_that_the_others_wait_for() {
+    let goodput = goodput(1, &[(TimeUse::Launch, 20), (TimeUse::Setup, 200)]);
+    let long = |waits: &[u64]| wording::verdict(found_with(&goodput, waits).verdicts[0].clone());
+    let one = long(&[190 * S, 3 * S]);
+    assert_eq!(one.culprit, Some(Culprit::Rank(1)));
+    assert_eq!(
+        one.sentence,
+        "The job took 3 min 40 s to reach its first step, 22.0 % of the wall time so far; the other ranks waited 3 min 07 s for rank 1."
+    );
+    assert_eq!(long(&[90 * S, 0]).culprit, Some(Culprit::All), "less than half of it");
+    assert_eq!(long(&[190 * S, 3 * S, 3 * S]).culprit, Some(Culprit::All), "one rank waited for two");
 }

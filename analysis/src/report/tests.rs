@@ -41,6 +41,7 @@ pub(crate) fn facts(run: &str) -> RunFacts {
         hidden_steps: Vec::new(),
         goodput: Err(Missing::NoObservedStep),
         course: Vec::new(),
+        start_waits: Vec::new(),
         has_all_steps: true,
     }
 }

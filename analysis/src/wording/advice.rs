@@ -22,7 +22,7 @@ pub(crate) fn advice(finding: &Finding) -> String {
             "Nothing in the job is wrong: give each rank cores of its own, or run fewer other processes beside it."
         }
         _ if matches!(finding.statement, Statement::Restarted { .. }) => restarts(finding.statement),
-        _ if finding.statement == Statement::StartedLate => {
+        _ if matches!(finding.statement, Statement::StartedLate { .. }) => {
             "Compare launch and setup: imports from a shared file system take long (use a local copy or a container image), and so do \
              data sets that are indexed at each start, checkpoints that one rank reads, and kernels that are compiled again (keep \
              TORCHINDUCTOR_CACHE_DIR and the caches of Triton)."

@@ -13,8 +13,12 @@ const MAX_NAMED: usize = 8;
 const MAX_STANDING: usize = 3;
 
 pub(crate) fn hang(stall: &Stall<'_>) -> String {
-    let Stall { since_seconds, furthest, behind, silent, have_started, instrumentation } = *stall;
-    let no_step = format!("No step has completed for {since_seconds:.0} s");
+    let Stall { since_seconds, furthest, behind, silent, have_started, instrumentation, before_steps } =
+        *stall;
+    let no_step = match before_steps {
+        true => format!("No step has completed yet, and ranks have waited for {since_seconds:.0} s"),
+        false => format!("No step has completed for {since_seconds:.0} s"),
+    };
     let (Some(furthest), false) = (furthest, behind.is_empty()) else {
         return format!("{no_step}; all ranks have launched the same collectives.");
     };

@@ -17,7 +17,7 @@ pub(super) fn sentence(finding: &Finding, who: &Who<'_>) -> String {
         Statement::Restarted { recovery_nanos, repeated_nanos } => {
             restarted(finding, recovery_nanos, repeated_nanos)
         }
-        Statement::StartedLate => started_late(finding),
+        Statement::StartedLate { others_waited } => started_late(finding, who, others_waited),
         Statement::InRecordedSteps { steps, mostly_hidden } => {
             in_recorded_steps(finding, who, steps, mostly_hidden)
         }
@@ -163,9 +163,12 @@ fn restarted(finding: &Finding, recovery: f64, repeated: f64) -> String {
     format!("The job was restarted {times}, {total} {each} ({of}): {share} of the wall time.")
 }
 
-fn started_late(finding: &Finding) -> String {
+fn started_late(finding: &Finding, who: &Who<'_>, others_waited: Option<f64>) -> String {
     let (nanos, share) = cost(&finding.verdict);
-    format!("The job took {nanos} to reach its first step, {share} of the wall time so far.")
+    let waited = others_waited.map(units::nanos);
+    let waited = waited
+        .map_or_else(String::new, |waited| format!("; the other ranks waited {waited} for {}", who.name()));
+    format!("The job took {nanos} to reach its first step, {share} of the wall time so far{waited}.")
 }
 
 /// Says what grows, from when to when, how fast, and what it costs.

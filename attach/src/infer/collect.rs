@@ -242,6 +242,12 @@ impl Collector {
         overdue.into_iter().map(|(_, collective)| collective).collect()
     }
 
+    /// Returns the oldest unfinished collective of a communicator, if it was enqueued before a time.
+    pub fn awaited(&self, communicator: u64, before: MonoNanos) -> Option<Collective> {
+        let oldest = self.open.values().find(|open| open.communicator == communicator)?;
+        (oldest.launch < before).then(|| oldest.collective(None))
+    }
+
     /// Removes the finished collectives and returns them in the order in which they were enqueued.
     pub fn ended(&mut self) -> Vec<Collective> {
         let mut ended = Vec::new();
@@ -360,6 +366,20 @@ mod tests {
         assert!(collector.overdue(MonoNanos(2)).is_empty());
         collector.ingest(enqueued(three, 5, 2));
         assert_eq!(seqs(collector.overdue(MonoNanos(2))), [5]);
+    }
+
+    #[test]
+    fn the_oldest_unfinished_collective_of_a_communicator_is_awaited() {
+        let [one, two] = [(); 2].map(|()| Handle::new(Kind::Collective, LocalRank::FIRST));
+        let (mut collector, _) = after([enqueued(one, 3, 1), enqueued(two, 4, 1)]);
+        let awaited =
+            |collector: &Collector, of, before| collector.awaited(of, MonoNanos(before)).map(|one| one.seq);
+        assert_eq!(awaited(&collector, COMMUNICATOR, 2), Some(3));
+        assert_eq!(awaited(&collector, COMMUNICATOR, 1), None, "not for long");
+        assert_eq!(awaited(&collector, COMMUNICATOR + 1, 2), None, "none of it");
+        channel(one, 10, 20).into_iter().for_each(|entry| collector.ingest(entry));
+        collector.ended();
+        assert_eq!(awaited(&collector, COMMUNICATOR, 2), Some(4));
     }
 
     #[test]

@@ -351,6 +351,11 @@ impl Placer {
         }
     }
 
+    /// Returns the communicator of all ranks, if it is known.
+    pub fn world(&self) -> Option<u64> {
+        self.names.iter().find(|(_, name)| **name == Comm(0)).map(|(&number, _)| number)
+    }
+
     /// Returns the record of an unfinished collective of the communicator that defines the step; `None` for others, and
     /// until steps are known.
     pub fn started(&mut self, collective: &Collective) -> Option<Started> {

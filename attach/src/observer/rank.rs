@@ -5,6 +5,7 @@ use background::Background;
 use gpu::cupti::on_demand::{self, Every, OnDemand};
 use gpu::driver::UsedDevice;
 use gpu::nvml::sampler::{SamplerSettings, Watch};
+use wire::batch::Waiting;
 use wire::device::DeviceSample;
 use wire::event::{Event, EventKind, Source};
 use wire::ids::Rank;
@@ -75,6 +76,8 @@ struct Recorded {
     lines: usize,
     /// True once the step that the job resumes was sent.
     sent_resumed: bool,
+    /// The collective that was last sent as awaited.
+    waits: Option<Waiting>,
 }
 
 impl Observed {
@@ -104,6 +107,7 @@ impl Observed {
             labels: 0,
             lines: 0,
             sent_resumed: false,
+            waits: None,
         });
         let is_world = |communicator: &&Communicator| communicator.size == world_size;
         if let Some(world) = self.joined.iter().find(is_world) {
@@ -187,9 +191,21 @@ impl Observed {
         self.placer.steps()
     }
 
+    /// Returns the collective that the rank waits in while its steps are not known. Once they are, [`Event::Started`] says it.
+    fn awaited(&self) -> Option<Waiting> {
+        let world = self.placer.world().filter(|_| self.steps().is_none())?;
+        let Collective { function, seq, launch, .. } =
+            self.collector.awaited(world, agent::clock::now() + -OVERDUE_NANOS)?;
+        Some(Waiting { seq: function.numbered(seq), launch })
+    }
+
     /// Records all pending events, including those from before the rank number was known.
     pub(super) fn record(&mut self) {
+        let awaited = self.awaited();
         let Some(recorded) = &mut self.recorded else { return };
+        if awaited != std::mem::replace(&mut recorded.waits, awaited) {
+            recorded.agent.notes().waits(awaited);
+        }
         // Before the records, whose numbers depend on it.
         recorded.send_resumed();
         self.found.drain(..).for_each(|event| recorded.recorder.record(event));

@@ -8,8 +8,8 @@ use analysis::hosts::{HostHistory, RankHost};
 use analysis::mfu::RankWork;
 use analysis::step::StepAnalysis;
 use wire::attributes::Attributes;
-use wire::batch::{Hello, Instrumentation};
-use wire::clock::ServerNanos;
+use wire::batch::{Hello, Instrumentation, Waiting};
+use wire::clock::{MonoNanos, ServerNanos};
 use wire::ids::{Incarnation, RunId, Seq, Step};
 use wire::request::{RecordingRequest, TraceRequest};
 use wire::traces::TraceSummary;
@@ -55,6 +55,9 @@ const OVERDUE_NANOS: i64 = 10_000_000_000;
 /// The shortest time without a complete step that counts as a hang, in nanoseconds. [`hang::detect`] requires at least
 /// this.
 const HANG_NANOS: i64 = 10_000_000_000;
+/// The time for which a rank waits in a collective before its first step from which on that counts as a hang, in nanoseconds. Ranks
+/// often wait longer there than between steps, for one that downloads or prepares data.
+const START_HANG_NANOS: i64 = 60_000_000_000;
 
 /// The state of one rank.
 #[derive(Default)]
@@ -68,6 +71,10 @@ struct RankState {
     /// The index of the rank's clock among the run's clocks.
     clock: Option<u32>,
     launched: Option<Seq>,
+    /// The collective that the rank waits in before its steps are known, and since when.
+    waits: Option<(Seq, ServerNanos)>,
+    /// How long it waited so in all, in nanoseconds.
+    start_waits: u64,
     bye: Option<bool>,
     bye_reason: String,
     /// Whether the end-of-run message is from the launcher, because the rank ended without one.
@@ -115,6 +122,15 @@ impl RankState {
             workload: self.workload.clone().unwrap_or_default(),
             parameters: self.hello.as_ref().map_or(0, |hello| hello.parameters),
             device: self.devices.newest().map(|sample| sample.device.clone()),
+        }
+    }
+
+    /// Notes the collective that the rank waits in at `now`, which is `mono` on its clock, or that it no longer waits.
+    fn wait_in(&mut self, waiting: Option<Waiting>, mono: MonoNanos, now: ServerNanos) {
+        let next = waiting.map(|Waiting { seq, launch }| (seq, now + (launch - mono)));
+        if let Some((_, since)) = std::mem::replace(&mut self.waits, next) {
+            let until = next.map_or(now, |(_, since)| since);
+            self.start_waits += (until - since).max(0).unsigned_abs();
         }
     }
 

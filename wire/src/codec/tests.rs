@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::burst::{Activity, Burst, BurstOutcome, KernelTime};
 use crate::device::{DeviceFigure, DeviceSample};
-use crate::event::{BucketRecord, Event, Source, Span, SpanKind, Started, StepRecord};
+use crate::event::{BucketRecord, Event, Function, Source, Span, SpanKind, Started, StepRecord};
 use crate::host::{HostFigure, HostSample};
 use crate::ids::{Bucket, Comm, Seq, Step};
 use crate::layout::{Layout, LayoutBucket};
@@ -390,6 +390,17 @@ fn version_11_is_pinned() {
 fn version_13_is_pinned() {
     let batch = Batch { notes: vec![Note::Resumed { step: Step(80_000) }], ..golden_batch() };
     assert_pinned(batch, 13, include_str!("golden_v13.hex"));
+}
+
+/// Version 21 adds the collective that a rank waits in before its steps are known.
+#[test]
+fn version_21_is_pinned() {
+    let waiting = Waiting { seq: Function::Broadcast.numbered(3), launch: MonoNanos(-5) };
+    let batch = Batch {
+        notes: [Some(waiting), None].map(|waiting| Note::Waits { waiting }).to_vec(),
+        ..golden_batch()
+    };
+    assert_pinned(batch, 21, include_str!("golden_v21.hex"));
 }
 
 fn attributes() -> Attributes {

@@ -48,10 +48,11 @@ impl RunState {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Hang {
-    /// The time since the last step completed, in seconds; `None` for a hang that imported files show.
+    /// The time since the last step completed, or for which a rank has waited in a collective before its first step, in seconds; `None`
+    /// for a hang that imported files show.
     #[serde(default)]
     pub since_seconds: Option<f64>,
-    /// When the last step completed, on the server's clock, in milliseconds since the Unix epoch.
+    /// When that time began, on the server's clock, in milliseconds since the Unix epoch.
     #[serde(default)]
     pub since_unix_millis: Option<u64>,
     /// The limit that was exceeded, in seconds; `None` for a hang that imported files show.

@@ -150,6 +150,7 @@ impl Run {
                 Note::Line(line) => rank.own_code.add_line(with_printable_line(line)),
                 Note::Workload(workload) => rank.workload = Some(with_printable_unit(workload)),
                 Note::Resumed { step } => resumed = Some(step),
+                Note::Waits { waiting } => rank.wait_in(waiting, batch.anchor.mono, now),
                 Note::Traced(summary) => rank.summary = Some(Arc::new(with_printable_rows(summary))),
                 Note::Host(sample) => {
                     process_start(&sample).into_iter().for_each(|at| rank.lifeline.began(at));
@@ -282,7 +283,7 @@ fn note_bytes(note: &Note) -> usize {
         Note::LongStep(long) => long.bytes(),
         Note::Line(line) => line.bytes(),
         Note::Workload(workload) => workload.bytes(),
-        Note::Resumed { .. } => 0,
+        Note::Resumed { .. } | Note::Waits { .. } => 0,
         Note::Traced(summary) => summary.bytes(),
         // The sample's figures replace older ones.
         Note::Host(sample) => sample.cores.len(),

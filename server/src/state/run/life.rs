@@ -6,12 +6,12 @@ use analysis::{report, stats};
 use wire::batch::Instrumentation;
 use wire::clock::ServerNanos;
 use wire::device::DeviceFigure;
-use wire::ids::Rank;
+use wire::ids::{Rank, Seq};
 use wire::views::{Failure, Hang, RunState};
 
 use super::super::budget::RECENT_STEPS;
 use super::reports::millis;
-use super::{HANG_NANOS, LOST_NANOS, REPORTING_NANOS, RankState, Run};
+use super::{HANG_NANOS, LOST_NANOS, REPORTING_NANOS, RankState, Run, START_HANG_NANOS};
 
 impl Run {
     pub(super) fn all_said_goodbye(&self) -> bool {
@@ -44,21 +44,39 @@ impl Run {
     }
 
     pub(super) fn detect_hang(&self, now: ServerNanos) -> Option<Hang> {
-        let last_step_at = self.last_step_at?;
+        let Some(last_step_at) = self.last_step_at else { return self.hang_before_steps(now) };
         let since = now - last_step_at;
         if since < HANG_NANOS {
             return None;
         }
-        let progress = |rank: Option<&RankState>| Progress {
-            launched: rank.and_then(|rank| rank.launched),
+        let ranks = self.progress(now, |rank| rank.launched);
+        let median = self.recent_median_nanos().map(|nanos| nanos / 1e9);
+        let hang = hang::detect(since as f64 / 1e9, median, &ranks, self.instrumentation())?;
+        Some(Hang { since_unix_millis: Some(millis(last_step_at)), ..hang })
+    }
+
+    /// Returns the hang of a run in which a rank waits in a collective for long before its first step.
+    fn hang_before_steps(&self, now: ServerNanos) -> Option<Hang> {
+        let since = self.ranks.iter().filter_map(|(_, rank)| Some(rank.waits?.1)).min()?;
+        if now - since < START_HANG_NANOS {
+            return None;
+        }
+        let ranks = self.progress(now, |rank| rank.waits.map(|(seq, _)| seq));
+        let limit_seconds = START_HANG_NANOS as f64 / 1e9;
+        let hang =
+            hang::before_steps((now - since) as f64 / 1e9, limit_seconds, &ranks, self.instrumentation());
+        Some(Hang { since_unix_millis: Some(millis(since)), ..hang })
+    }
+
+    /// Returns the progress of each rank of the world.
+    fn progress(&self, now: ServerNanos, launched: impl Fn(&RankState) -> Option<Seq>) -> Vec<Progress> {
+        let of = |rank: Option<&RankState>| Progress {
+            launched: rank.and_then(&launched),
             silent_seconds: rank
                 .and_then(|rank| rank.last_seen)
                 .map_or(0, |seen| (now - seen).max(0).unsigned_abs() / 1_000_000_000),
         };
-        let ranks: Vec<Progress> = self.ranks.world().map(progress).collect();
-        let median = self.recent_median_nanos().map(|nanos| nanos / 1e9);
-        let hang = hang::detect(since as f64 / 1e9, median, &ranks, self.instrumentation())?;
-        Some(Hang { since_unix_millis: Some(millis(last_step_at)), ..hang })
+        self.ranks.world().map(of).collect()
     }
 
     /// Returns the hang of a run that hangs now, or of an imported job that hung.
@@ -159,5 +177,83 @@ impl Run {
     #[must_use]
     pub fn is_over(&self, now: ServerNanos) -> bool {
         self.has_ended() || self.is_lost(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::batch::{Batch, Hello, Note, Waiting};
+    use wire::clock::{ClockAnchor, MonoNanos, UnixNanos};
+    use wire::event::Function;
+    use wire::ids::{BatchSeq, Incarnation, RunId};
+
+    use super::*;
+
+    const SECOND: i64 = 1_000_000_000;
+
+    fn at(seconds: i64) -> ServerNanos {
+        ServerNanos(1_790_000_000 * SECOND) + seconds * SECOND
+    }
+
+    /// A batch of `rank` that is sent after `seconds`, which its clock counts.
+    fn batch(rank: u32, seq: u64, seconds: i64, note: Note) -> Batch {
+        Batch {
+            run: RunId::new("r").expect("the run id is valid"),
+            rank: Rank(rank),
+            world_size: 2,
+            incarnation: Incarnation(1),
+            seq: BatchSeq(seq),
+            anchor: ClockAnchor { mono: MonoNanos(seconds * SECOND), unix: UnixNanos(0) },
+            probes: Vec::new(),
+            drops: Vec::new(),
+            notes: vec![note],
+            events: Vec::new(),
+        }
+    }
+
+    fn hello() -> Note {
+        Note::Hello(Hello {
+            name: "job".into(),
+            host: "a".into(),
+            clock: "a".into(),
+            pid: 1,
+            local_rank: 0,
+            sample_unit: String::new(),
+            parameters: 0,
+            instrumentation: Instrumentation::Nccl,
+        })
+    }
+
+    #[test]
+    fn a_rank_that_waits_for_a_minute_before_its_first_step_makes_a_hang_until_that_ends() {
+        let mut run = Run::new(RunId::new("r").expect("the run id is valid"), 2, at(0));
+        let waiting = Waiting { seq: Function::Broadcast.numbered(3), launch: MonoNanos(10 * SECOND) };
+        let send = |run: &mut Run, rank, seq, seconds, note| {
+            run.apply(batch(rank, seq, seconds, note), at(seconds)).expect("the batch is new");
+        };
+        send(&mut run, 0, 0, 1, hello());
+        send(&mut run, 1, 0, 1, hello());
+        send(&mut run, 0, 1, 12, Note::Waits { waiting: Some(waiting) });
+        // Both ranks go on to report.
+        let heard = |run: &mut Run, seconds| {
+            run.ranks.iter_mut().for_each(|(_, rank)| rank.last_seen = Some(at(seconds)));
+            run.last_seen = at(seconds);
+            run.tick(at(seconds));
+        };
+        heard(&mut run, 69);
+        assert_eq!(run.state(at(69)), RunState::Starting);
+        heard(&mut run, 70);
+        assert_eq!(run.state(at(70)), RunState::Hung);
+        let hang = run.hang().expect("the run hangs");
+        assert_eq!((hang.ranks, hang.since_unix_millis), (vec![Rank(1)], Some(millis(at(10)))));
+        assert_eq!(
+            hang.sentence,
+            "No step has completed yet, and ranks have waited for 60 s: rank 1 has not started broadcast 3."
+        );
+        send(&mut run, 0, 2, 75, Note::Waits { waiting: None });
+        heard(&mut run, 76);
+        assert_eq!(run.state(at(76)), RunState::Starting);
+        let waits: Vec<u64> = run.ranks.iter().map(|(_, rank)| rank.start_waits).collect();
+        assert_eq!(waits, [65 * SECOND.unsigned_abs(), 0]);
     }
 }

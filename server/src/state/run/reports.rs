@@ -117,6 +117,11 @@ impl Run {
             hidden_steps: self.steps.hidden().collect(),
             goodput: self.goodput(now),
             course: Vec::new(),
+            start_waits: self
+                .ranks
+                .first(ranks)
+                .map(|rank| rank.map_or(0, |rank| rank.start_waits))
+                .collect(),
             has_all_steps: true,
         }
     }

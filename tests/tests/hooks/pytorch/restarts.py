@@ -1,4 +1,4 @@
-"""A DDP job that torchrun restarts: rank 1 fails after 200 steps. In a later attempt, all ranks train 150 steps.
+"""A DDP job that torchrun restarts: rank 1 begins 3 s late and fails after 200 steps. In a later attempt, all ranks train 150 steps.
 
 Usage: restarts.py [STEP]. With a step, the later attempt states that it resumes it.
 
@@ -29,6 +29,9 @@ def main():
         assert paceline.resume(int(sys.argv[1]))
     torch.set_num_threads(1)
     torch.manual_seed(0)
+    if attempt == 0 and rank == 1:
+        # The other rank waits in its first collective, before any step is known.
+        time.sleep(3)
     layers = [torch.nn.Linear(256, 256) for _ in range(6)]
     model = DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=0.25)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

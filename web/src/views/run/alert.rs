@@ -88,8 +88,8 @@ fn since_when(hang: &Hang) -> String {
     // Files that show a hang do not say how long it lasted.
     let rule = hang
         .limit_seconds
-        .map(|limit| format!("A run counts as hung after {} without a step.", units::clock(limit)));
-    let last = hang.since_unix_millis.map(|at| format!("The last step completed on {}.", date_and_time(at)));
+        .map(|limit| format!("A run counts as hung after {} without progress.", units::clock(limit)));
+    let last = hang.since_unix_millis.map(|at| format!("No progress since {}.", date_and_time(at)));
     last.into_iter().chain(rule).collect::<Vec<_>>().join(" ")
 }
 
@@ -196,6 +196,6 @@ mod tests {
         show(live, Report { hang: Some(hang), ..report });
         page.settle().await;
         assert_eq!(page.texts(".sentence"), ["No step has completed for 31\u{a0}s."]);
-        assert!(page.text(".below").starts_with("The last step completed on "), "{}", page.text(".below"));
+        assert!(page.text(".below").starts_with("No progress since "), "{}", page.text(".below"));
     }
 }
