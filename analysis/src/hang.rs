@@ -2,6 +2,7 @@
 //! others wait for.
 
 use wire::batch::Instrumentation;
+use wire::event::Function;
 use wire::ids::{Rank, Seq};
 use wire::stacks::Profile;
 use wire::views::{Hang, Standing};
@@ -61,7 +62,33 @@ pub fn before_steps(
     ranks: &[Progress],
     instrumentation: Instrumentation,
 ) -> Hang {
-    stalled((since_seconds, limit_seconds), ranks, instrumentation, true)
+    let hang = stalled((since_seconds, limit_seconds), ranks, instrumentation, true);
+    let awaited = awaited(ranks);
+    if !instrumentation.numbers_by_function() || awaited.len() < 2 || !differ(&awaited) {
+        return hang;
+    }
+    // Each of them waits for the others, so none is behind.
+    let sentence = wording::hang_in_different(since_seconds, &awaited, instrumentation);
+    Hang { ranks: Vec::new(), sentence, ..hang }
+}
+
+/// Returns the collectives that ranks wait in, each with its ranks, in the order of the lowest rank.
+fn awaited(ranks: &[Progress]) -> Vec<(Seq, Vec<Rank>)> {
+    let mut awaited: Vec<(Seq, Vec<Rank>)> = Vec::new();
+    for (rank, seq) in (0..).map(Rank).zip(ranks).filter_map(|(rank, of)| Some((rank, of.launched?))) {
+        match awaited.iter_mut().find(|(known, _)| *known == seq) {
+            Some((_, ranks)) => ranks.push(rank),
+            None => awaited.push((seq, vec![rank])),
+        }
+    }
+    awaited
+}
+
+/// Returns true if collectives are of different functions. Those of one function have an order, so that some rank is behind.
+fn differ(awaited: &[(Seq, Vec<Rank>)]) -> bool {
+    let mut functions = awaited.iter().map(|(seq, _)| Function::from_seq(*seq));
+    let first = functions.next();
+    functions.any(|function| Some(function) != first)
 }
 
 fn stalled(
@@ -123,7 +150,6 @@ fn suspects(ranks: &[Progress], furthest: Option<Seq>) -> Vec<Rank> {
 
 #[cfg(test)]
 mod tests {
-    use wire::event::Function;
     use wire::stacks::{Frame, Stack, ThreadRole, ThreadStacks};
 
     use super::*;
@@ -203,6 +229,20 @@ mod tests {
         assert_eq!(
             hang.sentence,
             "No step has completed yet, and ranks have waited for 75 s; all ranks have launched the same collectives."
+        );
+    }
+
+    #[test]
+    fn no_rank_is_behind_if_ranks_wait_in_different_collectives() {
+        let at =
+            |function: Function| Progress { launched: Some(function.numbered(3)), ..Progress::default() };
+        let ranks = [Function::Broadcast, Function::AllReduce, Function::Broadcast].map(at);
+        let hang = before_steps(75.0, 60.0, &ranks, Instrumentation::Nccl);
+        assert_eq!(hang.ranks, []);
+        assert_eq!(
+            hang.sentence,
+            "No step has completed yet, and ranks have waited for 75 s in different collectives: ranks 0, 2 in broadcast 3, rank 1 in \
+             all-reduce 3."
         );
     }
 

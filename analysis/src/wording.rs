@@ -25,7 +25,7 @@ mod sentence;
 pub mod what_if;
 
 pub(crate) use failure::failure;
-pub(crate) use hang::{hang, standing};
+pub(crate) use hang::{hang, hang_in_different, standing};
 pub(crate) use scaling::{assumptions, cap_advice};
 
 /// Writes the texts of a verdict.

@@ -101,6 +101,11 @@ pub(crate) fn detect(head: &[u8]) -> Detected {
              own dumps (/fr_dump_file of the debug server), and import these",
         );
     }
+    if has_deepspeed_summary(head) {
+        return Detected::Unsupported(
+            "it is DeepSpeed's summary of communication (log_summary), which sums over steps and names no rank: import traces of PyTorch's profiler of all ranks, or observe the job live (paceline run)",
+        );
+    }
     let keys = keys(record(head));
     let has = |wanted: &[&str]| wanted.iter().all(|key| keys.iter().any(|found| found == key));
     if has(&["traceEvents"]) {
@@ -122,6 +127,15 @@ pub(crate) fn detect(head: &[u8]) -> Detected {
         );
     }
     events(head)
+}
+
+/// Returns true if a text, such as the output of a job, has the head of a table of DeepSpeed's `CommsLogger`.
+fn has_deepspeed_summary(text: &[u8]) -> bool {
+    let is_head = |line: &[u8]| {
+        let line = line.trim_ascii_start();
+        line.starts_with(b"Comm. Op ") && line.windows(12).any(|words| words == b"Message Size")
+    };
+    text.split(|byte| *byte == b'\n').any(is_head)
 }
 
 /// An event, as far as it tells formats apart.
@@ -259,6 +273,7 @@ mod tests {
             (b"=== FR Trace ===\n--- Groups ---\n", "/fr_dump_file"),
             (b"\xff\xfe\x00\x00{\x00\x00\x00", "UTF-32"),
             (br#"{"workload_graph": [{"Id": 216, "Name": "aten::flatten""#, "graph for simulators"),
+            (b"[INFO] step 1\nComm. Op            Message Size        Count               Total Latency(ms)\nall_reduce\n", "DeepSpeed"),
             (br#"[{"name":"gc","cat":"gc","ph":"X","args":{"step":16,"model_chunk":0,"mb_id":0,"seq_id":0}},"#, "trace-NAME.parquet"),
         ] {
             let found = detect(head);

@@ -16,7 +16,7 @@ pub(crate) fn hang(stall: &Stall<'_>) -> String {
     let Stall { since_seconds, furthest, behind, silent, have_started, instrumentation, before_steps } =
         *stall;
     let no_step = match before_steps {
-        true => format!("No step has completed yet, and ranks have waited for {since_seconds:.0} s"),
+        true => waited(since_seconds),
         false => format!("No step has completed for {since_seconds:.0} s"),
     };
     let (Some(furthest), false) = (furthest, behind.is_empty()) else {
@@ -35,6 +35,24 @@ pub(crate) fn hang(stall: &Stall<'_>) -> String {
         }
     };
     format!("{no_step}: {noun} {names} {verb} not {done} {furthest}{silence}.")
+}
+
+fn waited(seconds: f64) -> String {
+    format!("No step has completed yet, and ranks have waited for {seconds:.0} s")
+}
+
+/// Returns the sentence on ranks that wait for each other before the first step, each in another collective.
+pub(crate) fn hang_in_different(
+    since_seconds: f64,
+    awaited: &[(Seq, Vec<Rank>)],
+    instrumentation: Instrumentation,
+) -> String {
+    let of = |(seq, ranks): &(Seq, Vec<Rank>)| {
+        let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
+        format!("{noun} {} in {}", names(ranks), collective(*seq, instrumentation))
+    };
+    let all: Vec<String> = awaited.iter().take(MAX_STANDING).map(of).collect();
+    format!("{} in different collectives: {}.", waited(since_seconds), all.join(", "))
 }
 
 /// Returns sentences that say where ranks stand, with a space before each.
