@@ -30,6 +30,8 @@ pub(crate) struct Finding {
     pub(crate) is_scatter: bool,
     /// Whether all ranks run on one host, for advice that fits.
     pub(crate) is_one_host: bool,
+    /// Whether the job has one rank only, so that all ranks are this one.
+    pub(crate) is_alone: bool,
 }
 
 impl Finding {
@@ -95,6 +97,7 @@ impl Finding {
             counter_evidence: Vec::new(),
             is_scatter: false,
             is_one_host: false,
+            is_alone: false,
         }
     }
 }

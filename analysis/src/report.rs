@@ -439,7 +439,7 @@ fn findings(
         is_recorded: facts.instrumentation == Instrumentation::Trace,
         has_only_collectives: has_only_collectives(facts, ledger),
     };
-    let (mut found, missing) = verdict::judge(observed, facts.ranks as usize, &setting);
+    let (mut found, missing) = verdict::judge(observed, &setting);
     let hosts = Hosts { ranks: &facts.hosts, fits: &facts.fits };
     slowed::add(&mut found, observed, &hosts, &facts.device_states, facts.notable_share);
     let is_one_host = is_one_host(&facts.placement);
@@ -475,6 +475,8 @@ fn findings(
         let accounts: Vec<StepAccount> = observed.iter().filter_map(|step| StepAccount::new(step)).collect();
         outside::add(&mut found, goodput, &accounts, &facts.start_waits, facts.notable_share);
     }
+    let all = found.verdicts.iter_mut().chain(&mut found.notes);
+    all.for_each(|finding| finding.is_alone = facts.ranks == 1);
     (found, missing)
 }
 

@@ -119,12 +119,8 @@ pub(crate) struct Findings {
 
 /// Finds all verdicts over `steps`, which must be observed steps in ascending order, and the reason why there can be none,
 /// if so. A recorded job of few steps is judged by its collectives ([`few`]).
-pub(crate) fn judge(
-    steps: &[&StepAnalysis],
-    ranks: usize,
-    setting: &Setting<'_>,
-) -> (Findings, Option<Missing>) {
-    let (mut found, missing) = judge_ranks(steps, ranks, setting);
+pub(crate) fn judge(steps: &[&StepAnalysis], setting: &Setting<'_>) -> (Findings, Option<Missing>) {
+    let (mut found, missing) = judge_ranks(steps, setting);
     if setting.is_recorded && missing.is_some() {
         found.verdicts.extend(everyone::idle(steps).filter(|idle| is_notable(idle, steps, setting)));
         found.sort();
@@ -133,8 +129,8 @@ pub(crate) fn judge(
 }
 
 /// Finds the verdicts that compare ranks or steps.
-fn judge_ranks(steps: &[&StepAnalysis], ranks: usize, setting: &Setting<'_>) -> (Findings, Option<Missing>) {
-    if few::applies(steps.len(), ranks, setting) {
+fn judge_ranks(steps: &[&StepAnalysis], setting: &Setting<'_>) -> (Findings, Option<Missing>) {
+    if few::applies(steps.len(), setting) {
         return match few::judge(steps, setting) {
             Ok(findings) => (findings, None),
             Err(missing) => (Findings::default(), Some(missing)),
@@ -144,7 +140,7 @@ fn judge_ranks(steps: &[&StepAnalysis], ranks: usize, setting: &Setting<'_>) -> 
     if setting.is_recorded {
         few::complete(&mut found, steps, setting);
     }
-    (found, insufficient(steps.len(), ranks))
+    (found, insufficient(steps.len()))
 }
 
 /// Returns why a recorded job has no verdict although a rank is late: nothing shows whether ranks compute while their collectives
@@ -155,10 +151,13 @@ pub(crate) fn late_at_unknown_cost(steps: &[&StepAnalysis], function: Function) 
 
 /// Finds all verdicts over `steps`, which must be observed steps in ascending order.
 fn verdicts(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Findings {
-    if ranks_of(steps) < 2 || steps.len() < MIN_STEPS {
+    if steps.len() < MIN_STEPS {
         return Findings::default();
     }
-    let claims: Vec<Option<Claim>> = steps.iter().map(|step| Claim::new(step)).collect();
+    // A rank alone is late for no other.
+    let is_alone = ranks_of(steps) < 2;
+    let claims: Vec<Option<Claim>> =
+        steps.iter().map(|step| Claim::new(step).filter(|_| !is_alone)).collect();
     let accounts: Vec<StepAccount> = steps.iter().filter_map(|step| StepAccount::new(step)).collect();
     if accounts.len() < steps.len() {
         return Findings::default();
@@ -300,12 +299,9 @@ fn is_notable(finding: &Finding, steps: &[&StepAnalysis], setting: &Setting<'_>)
         || (lasts && verdict.cost_share >= setting.notable_share)
 }
 
-/// Returns the reason why there can be no verdict, or `None` if there are enough steps and ranks for one.
+/// Returns the reason why there can be no verdict, or `None` if there are enough steps for one.
 #[must_use]
-pub fn insufficient(steps: usize, ranks: usize) -> Option<Missing> {
-    if ranks < 2 {
-        return Some(Missing::OneRank);
-    }
+pub fn insufficient(steps: usize) -> Option<Missing> {
     (steps < MIN_STEPS).then_some(Missing::TooFewSteps { observed: steps as u64, needed: MIN_STEPS as u64 })
 }
 

@@ -30,7 +30,7 @@ pub(crate) use scaling::{assumptions, cap_advice};
 
 /// Writes the texts of a verdict.
 pub(crate) fn verdict(finding: Finding) -> Verdict {
-    let who = Who::new(finding.verdict.culprit.as_ref());
+    let who = Who::new(finding.verdict.culprit.as_ref(), finding.is_alone);
     let advice = advice::advice(&finding);
     Verdict {
         advice,
@@ -69,7 +69,7 @@ pub fn past_fault(fault: &PastFault) -> String {
     let (first, last) = fault.steps;
     format!(
         "{}, {}, steps {} to {}, {} per step.",
-        Who::new(fault.culprit.as_ref()).name(),
+        Who::new(fault.culprit.as_ref(), false).name(),
         fault.cause.words(),
         units::count(first),
         units::count(last),
@@ -80,17 +80,18 @@ pub fn past_fault(fault: &PastFault) -> String {
 /// The ranks that a sentence is about, for pronouns and verbs that agree with them.
 struct Who<'a> {
     ranks: &'a [u32],
+    is_alone: bool,
 }
 
 impl<'a> Who<'a> {
-    /// All ranks have an empty list.
-    fn new(culprit: Option<&'a Culprit>) -> Self {
-        Self { ranks: culprit.map_or(&[], Culprit::ranks) }
+    /// All ranks have an empty list. With `is_alone`, there is only one.
+    fn new(culprit: Option<&'a Culprit>, is_alone: bool) -> Self {
+        Self { ranks: culprit.map_or(&[], Culprit::ranks), is_alone }
     }
 
     /// Returns `one` for a single rank, `several` otherwise.
     fn choose<'t>(&self, one: &'t str, several: &'t str) -> &'t str {
-        if self.ranks.len() == 1 { one } else { several }
+        if self.ranks.len() == 1 || self.is_alone { one } else { several }
     }
 
     fn its(&self) -> &'static str {
@@ -109,6 +110,7 @@ impl<'a> Who<'a> {
                 let rest: Vec<String> = rest.iter().map(ToString::to_string).collect();
                 format!("ranks {} and {last}", rest.join(", "))
             }
+            [] if self.is_alone => "the only rank".into(),
             [] => "all ranks".into(),
         }
     }

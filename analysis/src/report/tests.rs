@@ -3,7 +3,8 @@
 use wire::clock::MonoNanos;
 use wire::event::{BucketRecord, Function, Source, Span, SpanKind, StepRecord};
 use wire::ids::{Bucket, Comm, Step};
-use wire::views::GapKind;
+use wire::live::Part;
+use wire::views::{Cause, Culprit, GapKind};
 
 use super::*;
 use crate::records::{RankStep, StepRecords};
@@ -112,9 +113,40 @@ fn every_missing_figure_is_listed_with_its_reason() {
     let reasons = report.missing();
     let reason = |name| reasons.iter().find(|(of, _)| *of == name).map(|(_, reason)| (*reason).clone());
     assert_eq!(reason("overlap"), Some(Missing::NoObservedStep));
-    assert_eq!(reason("verdicts"), Some(Missing::OneRank));
+    assert_eq!(reason("verdicts"), Some(Missing::TooFewSteps { observed: 0, needed: 20 }));
     let unmodified = RunFacts { instrumentation: Instrumentation::Nccl, ranks: 2, ..facts("r") };
     let report = super::report::<StepAnalysis>(&unmodified, &[]);
     assert_eq!(report.overlap_ratio, Missing::NoStepFound.into());
     assert_eq!(report.gaps.first().map(|gap| gap.kind), Some(GapKind::Phases));
+}
+
+/// The first verdict of a job with these steps of each of its ranks.
+fn first_of(ranks: usize, steps: &[StepAnalysis]) -> Option<Verdict> {
+    let facts = RunFacts { ranks: ranks as u32, ..facts("alone") };
+    super::report(&facts, steps).verdicts.into_iter().next()
+}
+
+#[test]
+fn a_job_of_one_rank_has_the_verdicts_that_compare_no_ranks() {
+    let alone = |slow: &dyn Fn(u64) -> Option<(u64, Part)>| {
+        let mut steps = verdict::tests::run(200, |step, _| slow(step));
+        steps.iter_mut().for_each(|step| step.ranks.truncate(1));
+        first_of(1, &steps)
+    };
+    assert_eq!(alone(&|_| None), None);
+    let input = alone(&|_| Some((10_000_000, Part::Input))).unwrap();
+    assert_eq!((input.culprit, input.cause), (Some(Culprit::All), Cause::Input));
+    assert!(
+        input.sentence.starts_with("The only rank waits for its input, which costs 1"),
+        "{}",
+        input.sentence
+    );
+    assert!(input.evidence[0].starts_with("the input time is 1"), "{:?}", input.evidence);
+    let stops = alone(&|step| (step % 20 == 7).then_some((300_000_000, Part::Other))).unwrap();
+    assert!(
+        stops.sentence.starts_with("The only rank stops every 20 steps: 300 ms each time"),
+        "{}",
+        stops.sentence
+    );
+    assert!(!stops.evidence.iter().any(|line| line.contains("others wait")), "{:?}", stops.evidence);
 }

@@ -54,6 +54,9 @@ fn of_ranks(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Result<Findings, 
     if ranks == 0 {
         return Err(Missing::NoObservedStep);
     }
+    if ranks == 1 {
+        return Ok(Findings::default());
+    }
     if delays.is_empty() {
         let finding = everyone::longest_of_group(steps).ok_or_else(unclear)?;
         return Ok(Findings { verdicts: vec![finding], notes: Vec::new() });
@@ -223,8 +226,8 @@ fn mostly_hidden(steps: &[&StepAnalysis], rank: usize, cost: u64) -> Option<f64>
 }
 
 /// Returns true if a recorded job is judged by its collectives, because it has too few steps to be judged as a live run is.
-pub(super) fn applies(steps: usize, ranks: usize, setting: &Setting<'_>) -> bool {
-    setting.is_recorded && ranks >= 2 && (1..MIN_STEPS).contains(&steps)
+pub(super) fn applies(steps: usize, setting: &Setting<'_>) -> bool {
+    setting.is_recorded && (1..MIN_STEPS).contains(&steps)
 }
 
 #[cfg(test)]

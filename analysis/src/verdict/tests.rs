@@ -339,11 +339,10 @@ fn a_temporarily_slow_device_is_not_uneven_work() {
 }
 
 #[test]
-fn too_few_steps_or_ranks_are_insufficient_evidence() {
+fn too_few_steps_are_insufficient_evidence() {
     assert_eq!(judge(&run(19, |_, rank| (rank == 1).then_some((50 * MS, Part::Input)))), []);
-    assert_eq!(insufficient(19, 4), Some(Missing::TooFewSteps { observed: 19, needed: 20 }));
-    assert_eq!(insufficient(20, 4), None);
-    assert_eq!(insufficient(50, 1), Some(Missing::OneRank));
+    assert_eq!(insufficient(19), Some(Missing::TooFewSteps { observed: 19, needed: 20 }));
+    assert_eq!(insufficient(20), None);
 }
 
 #[test]
@@ -450,13 +449,13 @@ fn one_long_stall_is_named_and_a_recorded_pause_with_its_kind() {
 fn devices_that_are_idle_in_a_short_recording_of_any_ranks_are_a_verdict() {
     let steps = run(3, |_, _| Some((30 * MS, Part::Idle)));
     let recorded = Setting { is_recorded: true, ..ON_GPUS };
-    let judged = |setting: &Setting<'_>| super::judge(&steps.iter().collect::<Vec<_>>(), 4, setting);
+    let judged = |setting: &Setting<'_>| super::judge(&steps.iter().collect::<Vec<_>>(), setting);
     let (found, _) = judged(&recorded);
     let [idle] = &found.verdicts[..] else { panic!("one verdict: {found:?}") };
     assert_eq!((idle.verdict.culprit.clone(), idle.verdict.cause), (Some(Culprit::All), Cause::Host));
     assert!(idle.verdict.cost_share > 0.5, "{idle:?}");
     assert!(judged(&ON_GPUS).0.verdicts.is_empty(), "a live run will have more steps");
-    let (busy, _) = super::judge(&healthy(3).iter().collect::<Vec<_>>(), 4, &recorded);
+    let (busy, _) = super::judge(&healthy(3).iter().collect::<Vec<_>>(), &recorded);
     assert!(busy.verdicts.is_empty(), "{busy:?}");
 }
 

@@ -11,6 +11,11 @@ use crate::finding::{CoreUse, Doubt, Evidence, HostBound, JointVariation, Risen,
 use crate::stacks::{Place, location};
 
 impl Who<'_> {
+    /// Returns whose time it is that all ranks lose alike.
+    fn of_usual(&self) -> &'static str {
+        if self.is_alone { "" } else { " of the usual rank" }
+    }
+
     /// Returns a line of evidence. It is a clause, without a capital or a full stop.
     pub(super) fn evidence(&self, evidence: &Evidence) -> String {
         let its = self.its();
@@ -34,7 +39,7 @@ impl Who<'_> {
                 format!("{its} {} is {} longer than the mean of the other ranks", name(*segment), units::nanos(*nanos))
             }
             Evidence::OnUsualRank { segment, nanos } => {
-                format!("the {} of the usual rank is {} per step", name(*segment), units::nanos(*nanos))
+                format!("the {}{} is {} per step", name(*segment), self.of_usual(), units::nanos(*nanos))
             }
             Evidence::Attempts { attempts, repeated_steps } => match repeated_steps {
                 0 => format!("there were {} attempts at the job, and no step is known to be done twice", units::count(*attempts)),
@@ -68,8 +73,9 @@ impl Who<'_> {
             Evidence::Happened { segment, times: number, first, total_nanos } => {
                 let steps: Vec<String> = first.iter().map(|step| units::count(*step)).collect();
                 format!(
-                    "the {} that others wait for is {} in all: {} so far, in steps {}{}",
+                    "the {}{} is {} in all: {} so far, in steps {}{}",
                     name(*segment),
+                    if self.is_alone { "" } else { " that others wait for" },
                     units::nanos(*total_nanos),
                     times(*number as u64),
                     steps.join(", "),
@@ -115,7 +121,7 @@ impl Who<'_> {
                 last.as_ref().map_or_else(String::new, |last| format!(" ({})", last.listed())),
                 units::nanos(*nanos)
             ),
-            Evidence::Rose { what, onset } => rose(*what, onset),
+            Evidence::Rose { what, onset } => rose(*what, self.of_usual(), onset),
             Evidence::EvenRanksSave { nanos } => {
                 format!(
                     "if no rank were slower than the mean of the others, the step would be {} shorter",
@@ -166,8 +172,9 @@ impl Who<'_> {
                  {training:.2} s of that"
             ),
             Evidence::WaitsInPasses { off, waited } => format!(
-                "in forward and backward, the training thread of the usual rank is off its processor for {} per step, and it waited for \
+                "in forward and backward, the training thread{} is off its processor for {} per step, and it waited for \
                  a core for only {waited:.2} s per second",
+                self.of_usual(),
                 units::nanos(*off)
             ),
             Evidence::Throttled { seconds } => format!(
@@ -353,11 +360,11 @@ fn episodes(count: usize, first: &[(u64, u64)]) -> String {
     format!("{count} episodes: steps {}{more}", ranges.join(", "))
 }
 
-fn rose(what: Risen, onset: &ChangePoint) -> String {
+fn rose(what: Risen, of_usual: &str, onset: &ChangePoint) -> String {
     let what = match what {
         Risen::ExposedTransfer => "exposed transfer",
         Risen::Compute => "the median rank's compute time",
-        Risen::Part(segment) => &format!("the {} of the usual rank", name(segment)),
+        Risen::Part(segment) => &format!("the {}{of_usual}", name(segment)),
     };
     let (before, after) = (units::nanos(onset.before_nanos), units::nanos(onset.after_nanos));
     format!(

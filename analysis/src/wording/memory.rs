@@ -14,7 +14,7 @@ pub(crate) fn words(growth: &MemoryGrowth, ranks: u32) -> (String, String) {
         _ if growth.ranks.len() == ranks as usize => Culprit::All,
         _ => Culprit::Ranks(growth.ranks.clone()),
     };
-    let who = Who::new(Some(&named));
+    let who = Who::new(Some(&named), false);
     let whose = match growth.ranks.len() {
         1 => String::new(),
         _ => format!(" on rank {}", growth.first_rank),

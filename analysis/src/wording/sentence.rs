@@ -12,7 +12,7 @@ pub(super) fn sentence(finding: &Finding, who: &Who<'_>) -> String {
         Statement::Late { episodes } => late(finding, who, episodes),
         Statement::NowAndThen { ranks } => now_and_then(finding, who, ranks),
         Statement::Always { ranks } => always(finding, who, ranks),
-        Statement::AllAlike => all_alike(finding),
+        Statement::AllAlike => all_alike(finding, who),
         Statement::Grows { segment } => grows(finding, who, segment),
         Statement::Restarted { recovery_nanos, repeated_nanos } => {
             restarted(finding, recovery_nanos, repeated_nanos)
@@ -123,25 +123,32 @@ fn waits(finding: &Finding, who: &Who<'_>, ranks: usize) -> &'static str {
 }
 
 /// Says what all ranks spend much time on in every step.
-fn all_alike(finding: &Finding) -> String {
+fn all_alike(finding: &Finding, who: &Who<'_>) -> String {
     let (cost, share) = cost(&finding.verdict);
+    let (waits, are, its) = (who.choose("waits", "wait"), who.choose("is", "are"), who.its());
     let what = match finding.verdict.cause {
-        Cause::Input => "wait for their input",
-        Cause::H2d => "wait for copies of their input to the device",
-        Cause::Optimizer => "are in the optimizer",
-        Cause::ClockThrottle => return lowered_clocks(finding),
+        Cause::Input => format!("{waits} for {its} input"),
+        Cause::H2d => format!("{waits} for copies of {its} input to the device"),
+        Cause::Optimizer => format!("{are} in the optimizer"),
+        Cause::ClockThrottle => return lowered_clocks(finding, who),
         Cause::Host if matches!(finding.reason, Some(Reason::SlowsAll(_) | Reason::DevicesWait(_))) => {
-            return slowed(finding);
+            return slowed(finding, who);
         }
         Cause::Host if finding.reason == Some(Reason::WaitsInPasses) => {
-            "wait within the forward and backward pass for something other than a core"
+            format!("{waits} within the forward and backward pass for something other than a core")
         }
-        Cause::Communication => "wait for collectives that the backward pass does not hide",
-        Cause::CollectiveConfiguration => "wait for their last buckets, which could start earlier",
-        _ => "are outside the passes, the input and the optimizer",
+        Cause::Communication => format!("{waits} for collectives that the backward pass does not hide"),
+        Cause::CollectiveConfiguration => {
+            format!("{waits} for {its} last buckets, which could start earlier")
+        }
+        _ => format!("{are} outside the passes, the input and the optimizer"),
     };
     let least = if finding.is_least() { "at least " } else { "" };
-    format!("All ranks {what}, which costs {least}{cost} per step ({share} of step time){}.", place(finding))
+    units::capitalized(&format!(
+        "{} {what}, which costs {least}{cost} per step ({share} of step time){}.",
+        who.name(),
+        place(finding)
+    ))
 }
 
 /// Says how often the job was restarted, and what each time cost.
@@ -194,34 +201,47 @@ fn grows(finding: &Finding, who: &Who<'_>, segment: Option<Segment>) -> String {
     ))
 }
 
-fn lowered_clocks(finding: &Finding) -> String {
+fn lowered_clocks(finding: &Finding, who: &Who<'_>) -> String {
     let (cost, share) = cost(&finding.verdict);
     let why = match finding.reason {
         Some(Reason::LoweredClock(reasons)) => format!(" ({})", throttle::names(reasons).join(", ")),
         _ => String::new(),
     };
-    format!(
-        "All ranks compute more slowly because their GPUs lowered their clocks{why}, which costs up to {cost} per step ({share} of step time)."
-    )
+    let (computes, gpus) =
+        (who.choose("computes", "compute"), who.choose("GPU lowered its clock", "GPUs lowered their clocks"));
+    units::capitalized(&format!(
+        "{} {computes} more slowly because {} {gpus}{why}, which costs up to {cost} per step ({share} of step time).",
+        who.name(),
+        who.its()
+    ))
 }
 
 /// Says what takes time from all ranks alike, and why their devices have nothing to do.
-fn slowed(finding: &Finding) -> String {
-    let (cost, share) = cost(&finding.verdict);
+fn slowed(finding: &Finding, who: &Who<'_>) -> String {
+    let ((cost, share), on) = (cost(&finding.verdict), format!("on {}", who.name()));
     let what = match finding.reason {
-        Some(Reason::SlowsAll(taker)) => format!("All ranks lose time to {}", name(taker, "their")),
+        Some(Reason::SlowsAll(taker)) => {
+            format!("{} {} time to {}", who.name(), who.choose("loses", "lose"), name(taker, who.its()))
+        }
         Some(Reason::DevicesWait(Some(HostWork::Synchronises))) => {
-            "On all ranks the device waits for the host after the host has waited for the device (synchronisation)".into()
+            format!(
+                "{on} the device waits for the host after the host has waited for the device (synchronisation)"
+            )
         }
         Some(Reason::DevicesWait(Some(HostWork::Launches))) => {
-            "On all ranks the device waits for the host, which launches its kernels more slowly than they run".into()
+            format!(
+                "{on} the device waits for the host, which launches its kernels more slowly than they run"
+            )
         }
         Some(Reason::DevicesWait(Some(HostWork::Code))) => {
-            "On all ranks the device waits for the host, which runs code outside of operators".into()
+            format!("{on} the device waits for the host, which runs code outside of operators")
         }
-        _ => "On all ranks the device waits for the host".into(),
+        _ => format!("{on} the device waits for the host"),
     };
-    format!("{what}, which costs {cost} per step ({share} of step time){}.", place(finding))
+    units::capitalized(&format!(
+        "{what}, which costs {cost} per step ({share} of step time){}.",
+        place(finding)
+    ))
 }
 
 /// Returns where in the code the time is spent, if stacks show it.
@@ -375,11 +395,13 @@ fn slower(finding: &Finding, who: &Who<'_>, by: f64) -> String {
         (Cause::Host, _) => " because they are kept off their processors".into(),
         _ => String::new(),
     };
-    format!(
-        "All ranks compute {} longer from step {} on{why}, which costs {cost} per step ({share} of step time).",
+    units::capitalized(&format!(
+        "{} {} {} longer from step {} on{why}, which costs {cost} per step ({share} of step time).",
+        who.name(),
+        who.choose("computes", "compute"),
         units::percent(by),
         units::count(finding.verdict.steps.0)
-    )
+    ))
 }
 
 fn stolen(its: &str) -> String {

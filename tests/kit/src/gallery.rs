@@ -36,8 +36,8 @@ pub fn name_of(script: &Path) -> String {
     script.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// Returns the command that runs a script under `paceline run`. Its name says what it needs: `_of_4` runs on four ranks, `spawn`
-/// starts its ranks itself, and `trainer` and `lightning` need packages besides PyTorch.
+/// Returns the command that runs a script under `paceline run`. Its name says what it needs: `_of_4` runs on four ranks and
+/// `_alone` on one, `spawn` starts its ranks itself, and `trainer` and `lightning` need packages besides PyTorch.
 fn command(script: &Path, name: &str, data: &Path) -> anyhow::Result<Command> {
     let is_framework = name.starts_with("trainer") || name.starts_with("lightning");
     let python = match is_framework {
@@ -50,7 +50,11 @@ fn command(script: &Path, name: &str, data: &Path) -> anyhow::Result<Command> {
     let mut command = Command::new(program("paceline"));
     command.args(["run", "--data"]).arg(data).arg(python).env("OMP_NUM_THREADS", "1");
     if !name.starts_with("spawn_") {
-        let ranks = if name.ends_with("_of_4") { "4" } else { "2" };
+        let ranks = match name {
+            of_4 if of_4.ends_with("_of_4") => "4",
+            alone if alone.ends_with("_alone") => "1",
+            _ => "2",
+        };
         command.args(["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks]);
         // Only a job that fails on purpose starts again. Over gloo, an attempt may fail to connect.
         command.args(["--max-restarts", if name.starts_with("restart") { "3" } else { "0" }]);

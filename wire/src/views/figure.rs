@@ -98,8 +98,6 @@ pub enum Missing {
         /// The number of observed steps.
         steps: u64,
     },
-    /// The run has only one rank, so no rank can be compared with another.
-    OneRank,
     /// The run has only one rank, which reduces nothing.
     OneRankReducesNothing,
     /// The records do not say how much memory there is.
@@ -228,7 +226,6 @@ impl fmt::Display for Missing {
                     if *steps == 1 { "" } else { "s" }
                 );
             }
-            Self::OneRank => "a run of one rank has no other ranks to compare with",
             Self::OneRankReducesNothing => {
                 "a run of one rank reduces nothing: a prediction needs two or more ranks"
             }

@@ -156,7 +156,7 @@ impl Simulated {
             course: &[],
             has_only_collectives: false,
         };
-        let (found, missing) = judge_any(&steps.iter().collect::<Vec<_>>(), self.ranks, &setting);
+        let (found, missing) = judge_any(&steps.iter().collect::<Vec<_>>(), &setting);
         let original = |place: u32| order.iter().position(|&of| of == place as usize);
         let named = |finding: &Finding| {
             let ranks = match &finding.verdict.culprit {

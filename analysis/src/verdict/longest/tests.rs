@@ -117,7 +117,7 @@ fn a_recorded_job_says_what_the_rank_of_a_stage_computes_and_not_that_ranks_take
             course: &[],
             has_only_collectives: false,
         };
-        let (found, _) = judge(&steps.iter().collect::<Vec<_>>(), 12, &setting);
+        let (found, _) = judge(&steps.iter().collect::<Vec<_>>(), &setting);
         found.verdicts.into_iter().map(|finding| wording::verdict(finding).sentence).collect::<Vec<_>>()
     };
     let sentence = "Rank 2 computes 50.0 ms per step longer than any other rank of its group; ranks that are slower than others like \
