@@ -121,7 +121,7 @@ pub(crate) struct Findings {
 /// if so. A recorded job of few steps is judged by its collectives ([`few`]).
 pub(crate) fn judge(steps: &[&StepAnalysis], setting: &Setting<'_>) -> (Findings, Option<Missing>) {
     let (mut found, missing) = judge_ranks(steps, setting);
-    if setting.is_recorded && missing.is_some() {
+    if setting.is_recorded && found.verdicts.is_empty() {
         found.verdicts.extend(everyone::idle(steps).filter(|idle| is_notable(idle, steps, setting)));
         found.sort();
     }
