@@ -223,12 +223,12 @@ mod tests {
         assert_eq!((hang.ranks, hang.limit_seconds), (vec![Rank(1)], Some(60.0)));
         assert_eq!(
             hang.sentence,
-            "No step has completed yet, and ranks have waited for 75 s: rank 1 has not started broadcast 3."
+            "No step has completed yet, after 75 s of waiting: rank 1 has not started broadcast 3."
         );
         let hang = before_steps(75.0, 60.0, &[at(3), at(3)], Instrumentation::Nccl);
         assert_eq!(
             hang.sentence,
-            "No step has completed yet, and ranks have waited for 75 s; all ranks have launched the same collectives."
+            "No step has completed yet, after 75 s of waiting; all ranks have launched the same collectives."
         );
     }
 
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(hang.ranks, []);
         assert_eq!(
             hang.sentence,
-            "No step has completed yet, and ranks have waited for 75 s in different collectives: ranks 0, 2 in broadcast 3, rank 1 in \
+            "No step has completed yet, after 75 s of waiting in different collectives: ranks 0, 2 in broadcast 3, rank 1 in \
              all-reduce 3."
         );
     }

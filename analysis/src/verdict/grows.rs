@@ -13,6 +13,7 @@ use super::now_and_then::Window;
 use super::{HIGH_CONFIDENCE_STEPS, Setting, hours_per_day, processor, ranks_of};
 use crate::account::StepAccount;
 use crate::finding::{Evidence, Finding, Segment, Statement};
+use crate::stats;
 use crate::step::{RankAnalysis, StepAnalysis};
 use crate::trend::{Trend, rising};
 
@@ -114,7 +115,9 @@ impl Grows {
             return;
         };
         let Some(whole) = places.first().map(|&place| self.trends[place]) else { return };
-        let grown = Self::mean_rise(&whole, steps, course) * steps.len() as f64;
+        // What grows on all ranks alike makes none of them late.
+        let Some(beyond) = rising(&beyond_others(course, &named)) else { return };
+        let grown = Self::mean_rise(&beyond, steps, course) * steps.len() as f64;
         if grown < EXPLAINS * finding.verdict.lost_nanos() as f64 {
             return;
         }
@@ -196,6 +199,16 @@ fn range(steps: &[&StepAnalysis]) -> (u64, u64) {
 
 fn series(steps: &[&StepAnalysis], rank: usize, of: impl Fn(&RankAnalysis) -> f64) -> Series {
     let point = |step: &&StepAnalysis| Some((step.step.0 as f64, of(step.ranks.get(rank)?.as_ref()?)));
+    steps.iter().filter_map(point).collect()
+}
+
+/// Returns by how much more own work the first of the named ranks has than the others, in the mean.
+fn beyond_others(steps: &[&StepAnalysis], named: &[usize]) -> Series {
+    let point = |step: &&StepAnalysis| {
+        let own = own_work(step.ranks.get(*named.first()?)?.as_ref()?);
+        let others = step.present().filter(|(rank, _)| !named.contains(rank));
+        Some((step.step.0 as f64, own - stats::mean(others.map(|(_, rank)| own_work(rank)))?))
+    };
     steps.iter().filter_map(point).collect()
 }
 

@@ -38,7 +38,7 @@ pub(crate) fn hang(stall: &Stall<'_>) -> String {
 }
 
 fn waited(seconds: f64) -> String {
-    format!("No step has completed yet, and ranks have waited for {seconds:.0} s")
+    format!("No step has completed yet, after {seconds:.0} s of waiting")
 }
 
 /// Returns the sentence on ranks that wait for each other before the first step, each in another collective.

@@ -59,6 +59,13 @@ const HANG_NANOS: i64 = 10_000_000_000;
 /// often wait longer there than between steps, for one that downloads or prepares data.
 const START_HANG_NANOS: i64 = 60_000_000_000;
 
+/// What a rank waits in, and since when.
+#[derive(Clone, Copy)]
+struct Waits {
+    waiting: Waiting,
+    since: ServerNanos,
+}
+
 /// The state of one rank.
 #[derive(Default)]
 struct RankState {
@@ -71,8 +78,8 @@ struct RankState {
     /// The index of the rank's clock among the run's clocks.
     clock: Option<u32>,
     launched: Option<Seq>,
-    /// The collective that the rank waits in before its steps are known, and since when.
-    waits: Option<(Seq, ServerNanos)>,
+    /// The collective that the rank waits in before its steps are known.
+    waits: Option<Waits>,
     /// How long it waited so in all, in nanoseconds.
     start_waits: u64,
     bye: Option<bool>,
@@ -127,10 +134,11 @@ impl RankState {
 
     /// Notes the collective that the rank waits in at `now`, which is `mono` on its clock, or that it no longer waits.
     fn wait_in(&mut self, waiting: Option<Waiting>, mono: MonoNanos, now: ServerNanos) {
-        let next = waiting.map(|Waiting { seq, launch }| (seq, now + (launch - mono)));
-        if let Some((_, since)) = std::mem::replace(&mut self.waits, next) {
-            let until = next.map_or(now, |(_, since)| since);
-            self.start_waits += (until - since).max(0).unsigned_abs();
+        let next = waiting.map(|waiting| Waits { waiting, since: now + (waiting.launch - mono) });
+        if let Some(before) = std::mem::replace(&mut self.waits, next) {
+            // On the clock of the rank, whenever the batches arrive.
+            let until = next.map_or(mono, |next| next.waiting.launch);
+            self.start_waits += (until - before.waiting.launch).max(0).unsigned_abs();
         }
     }
 

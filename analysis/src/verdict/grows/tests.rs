@@ -110,3 +110,14 @@ fn slow_growth_of_a_long_run_is_seen_in_its_course() {
         verdict.sentence
     );
 }
+
+#[test]
+fn a_rank_that_is_late_all_along_while_all_ranks_grow_does_not_grow_beyond_them() {
+    let later = |rank| if rank == 1 { 4 * MS } else { 0 };
+    let steps = run(STEPS, |step, rank| Some((step * MS / 10 + later(rank), Part::Other)));
+    let found = found(&steps, &ON_CPUS).verdicts;
+    let of_rank_1 = found.iter().find(|one| one.culprit == Some(Culprit::Rank(1))).expect("it is late");
+    assert_eq!(of_rank_1.growth, None, "{of_rank_1:#?}");
+    let of_all = found.iter().find(|one| one.culprit == Some(Culprit::All)).expect("all grow");
+    assert!(of_all.growth.is_some(), "{of_all:#?}");
+}

@@ -57,11 +57,11 @@ impl Run {
 
     /// Returns the hang of a run in which a rank waits in a collective for long before its first step.
     fn hang_before_steps(&self, now: ServerNanos) -> Option<Hang> {
-        let since = self.ranks.iter().filter_map(|(_, rank)| Some(rank.waits?.1)).min()?;
+        let since = self.ranks.iter().filter_map(|(_, rank)| Some(rank.waits?.since)).min()?;
         if now - since < START_HANG_NANOS {
             return None;
         }
-        let ranks = self.progress(now, |rank| rank.waits.map(|(seq, _)| seq));
+        let ranks = self.progress(now, |rank| rank.waits.map(|waits| waits.waiting.seq));
         let limit_seconds = START_HANG_NANOS as f64 / 1e9;
         let hang =
             hang::before_steps((now - since) as f64 / 1e9, limit_seconds, &ranks, self.instrumentation());
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!((hang.ranks, hang.since_unix_millis), (vec![Rank(1)], Some(millis(at(10)))));
         assert_eq!(
             hang.sentence,
-            "No step has completed yet, and ranks have waited for 60 s: rank 1 has not started broadcast 3."
+            "No step has completed yet, after 60 s of waiting: rank 1 has not started broadcast 3."
         );
         send(&mut run, 0, 2, 75, Note::Waits { waiting: None });
         heard(&mut run, 76);
