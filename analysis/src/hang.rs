@@ -64,7 +64,7 @@ pub fn before_steps(
 ) -> Hang {
     let hang = stalled((since_seconds, limit_seconds), ranks, instrumentation, true);
     let awaited = awaited(ranks);
-    if !instrumentation.numbers_by_function() || awaited.len() < 2 || !differ(&awaited) {
+    if !instrumentation.numbers_by_function() || !differ(&awaited) {
         return hang;
     }
     // Each of them waits for the others, so none is behind.

@@ -17,7 +17,7 @@ const LONG_START_SECONDS: f64 = 60.0;
 /// The least share of the wall time that is listed at all.
 const MIN_SHARE: f64 = 0.01;
 
-/// The least share of a start for which the others wait for a rank that is named.
+/// A rank is named for a slow start if the others wait for it for at least this share of the start.
 const AWAITED: f64 = 0.5;
 
 /// Adds what the run lost outside of steps to the findings on its observed steps. `start_waits` are how long each rank waited in
@@ -129,8 +129,7 @@ fn start(goodput: &Goodput, start_waits: &[u64]) -> Option<Finding> {
     Some(finding)
 }
 
-/// Returns the rank that all others waited for before the first step, and how long the one of them that waited shortest did beyond that
-/// rank. `None` if the job was restarted: then only the waits of its newest start are known.
+/// Returns the rank that waited least before the first step, and how much longer every other rank waited, in nanoseconds. `None` if the job was restarted: then only the waits of its newest start are known.
 fn awaited(goodput: &Goodput, start_waits: &[u64]) -> Option<(u32, f64)> {
     if goodput.attempts.len() != 1 {
         return None;

@@ -24,7 +24,7 @@
 //! | 18 | [`Note::Traced`], which an import sends |
 //! | 19 | [`Note::LongStep`] and [`Note::Line`], which a rank sends by itself, but seldom |
 //! | 20 | How long the main thread waited for a core in [`Note::Host`], which agents of PyTorch jobs send |
-//! | 21 | [`Note::Waits`], which a rank sends that waits before its first step |
+//! | 21 | [`Note::Waits`], which a rank sends while it waits before its first step |
 
 use serde::{Deserialize, Serialize};
 

@@ -120,18 +120,12 @@ fn every_missing_figure_is_listed_with_its_reason() {
     assert_eq!(report.gaps.first().map(|gap| gap.kind), Some(GapKind::Phases));
 }
 
-/// The first verdict of a job with these steps of each of its ranks.
-fn first_of(ranks: usize, steps: &[StepAnalysis]) -> Option<Verdict> {
-    let facts = RunFacts { ranks: ranks as u32, ..facts("alone") };
-    super::report(&facts, steps).verdicts.into_iter().next()
-}
-
 #[test]
 fn a_job_of_one_rank_has_the_verdicts_that_compare_no_ranks() {
     let alone = |slow: &dyn Fn(u64) -> Option<(u64, Part)>| {
         let mut steps = verdict::tests::run(200, |step, _| slow(step));
         steps.iter_mut().for_each(|step| step.ranks.truncate(1));
-        first_of(1, &steps)
+        super::report(&facts("alone"), &steps).verdicts.into_iter().next()
     };
     assert_eq!(alone(&|_| None), None);
     let input = alone(&|_| Some((10_000_000, Part::Input))).unwrap();

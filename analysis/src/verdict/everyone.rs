@@ -36,7 +36,7 @@ const CLEAR_IN_EACH: f64 = 0.5;
 /// The least share of the time outside of phases that devices must be idle for it to be theirs.
 const MOSTLY_IDLE: f64 = 0.5;
 
-/// The factor by which the number of backward passes grows if steps have more passes, and are not slower.
+/// Steps with at least this many times as many backward passes as before have more work, and are not slower.
 const MORE_PASSES: f64 = 1.5;
 
 /// The share of slower compute by which steps must become slower too. Otherwise the additional compute was hidden.

@@ -55,7 +55,7 @@ const OVERDUE_NANOS: i64 = 10_000_000_000;
 /// The shortest time without a complete step that counts as a hang, in nanoseconds. [`hang::detect`] requires at least
 /// this.
 const HANG_NANOS: i64 = 10_000_000_000;
-/// The time for which a rank waits in a collective before its first step from which on that counts as a hang, in nanoseconds. Ranks
+/// How long a rank must wait in a collective before its first step for that to count as a hang, in nanoseconds. Ranks
 /// often wait longer there than between steps, for one that downloads or prepares data.
 const START_HANG_NANOS: i64 = 60_000_000_000;
 
