@@ -129,7 +129,8 @@ fn start(goodput: &Goodput, start_waits: &[u64]) -> Option<Finding> {
     Some(finding)
 }
 
-/// Returns the rank that waited least before the first step, and how much longer every other rank waited, in nanoseconds. `None` if the job was restarted: then only the waits of its newest start are known.
+/// Returns the rank that waited least before the first step, and how much longer every other rank waited, in nanoseconds.
+/// `None` if the job was restarted: then only the waits of its newest start are known.
 fn awaited(goodput: &Goodput, start_waits: &[u64]) -> Option<(u32, f64)> {
     if goodput.attempts.len() != 1 {
         return None;
