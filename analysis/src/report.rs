@@ -6,6 +6,7 @@ mod gaps;
 use std::borrow::Borrow;
 use std::sync::Arc;
 
+use wire::attributes::{HYPERVISOR, NO_HYPERVISOR};
 use wire::batch::Instrumentation;
 use wire::burst::Activity;
 use wire::clock::ServerNanos;
@@ -16,9 +17,9 @@ use wire::traces::TraceSummary;
 use wire::views::captures::TraceComparison;
 use wire::views::goodput::Goodput;
 use wire::views::{
-    Account, AttributeRanks, BucketStats, ComputedOn, Failure, Figure, FlopsUtilization, Hang, HostRanks,
-    MemoryGrowth, Missing, OwnOverhead, RankClock, RankDrops, RankEvent, RankLedger, Report, RunState,
-    ScalingEfficiency, Spending, Verdict,
+    Account, AttributeKind, AttributeRanks, BucketStats, ComputedOn, Failure, Figure, FlopsUtilization, Hang,
+    HostRanks, MemoryGrowth, Missing, OwnOverhead, RankClock, RankDrops, RankEvent, RankLedger, Report,
+    RunState, ScalingEfficiency, Spending, Verdict,
 };
 
 use crate::account::{StepAccount, move_time};
@@ -423,6 +424,15 @@ fn computed_on(facts: &RunFacts) -> ComputedOn {
     }
 }
 
+/// Returns true if the processors of all ranks say that there is no hypervisor.
+fn is_on_bare_metal(facts: &RunFacts) -> bool {
+    let says_so = |one: &&AttributeRanks| {
+        one.kind == AttributeKind::Software && one.name == HYPERVISOR && one.value == NO_HYPERVISOR
+    };
+    let ranks = facts.attributes.iter().filter(says_so).map(|one| one.ranks.1 - one.ranks.0 + 1);
+    ranks.sum::<u32>() == facts.ranks
+}
+
 /// Returns the verdicts and notes, and the reason why there can be no verdict, if so.
 fn findings(
     facts: &RunFacts,
@@ -437,6 +447,7 @@ fn findings(
         hidden_steps: &facts.hidden_steps,
         course: &course,
         is_recorded: facts.instrumentation == Instrumentation::Trace,
+        is_on_bare_metal: is_on_bare_metal(facts),
         has_only_collectives: has_only_collectives(facts, ledger),
     };
     let (mut found, missing) = verdict::judge(observed, &setting);

@@ -94,6 +94,8 @@ pub struct Setting<'a> {
     pub course: &'a [&'a StepAnalysis],
     /// Whether the run is imported from files, so that no more steps will come.
     pub is_recorded: bool,
+    /// Whether every rank's processors are known to be its host's own, so that no hypervisor gives them to others.
+    pub is_on_bare_metal: bool,
     /// Whether only collectives are recorded, so that what ranks do between them is not known.
     pub has_only_collectives: bool,
 }
@@ -431,8 +433,8 @@ impl Suspicion<'_> {
             ..Verdict::new(culprit(ranks), case.excess.cause())
         };
         let mut finding = Finding::new(verdict, Statement::Late { episodes: episodes.len() });
-        // What comes and goes and lies within what processors vary by is no fault of the rank.
-        finding.is_scatter = finding.verdict.cause == Cause::Processor && persistence != Persistence::Onset;
+        finding.is_scatter =
+            finding.verdict.cause == Cause::Processor && processor::is_scatter(persistence, setting);
         (finding.evidence, finding.counter_evidence) = (case.evidence(), case.counter_evidence());
         Some(finding)
     }

@@ -12,6 +12,10 @@ pub const MAX_NAME_BYTES: usize = 64;
 pub const MAX_VALUE_BYTES: usize = 256;
 /// The key of the label by which a job states its accuracy: a number, such as 0.973.
 pub const ACCURACY: &str = "accuracy";
+/// The software component that says whether a hypervisor runs the rank's host.
+pub const HYPERVISOR: &str = "hypervisor";
+/// The value of [`HYPERVISOR`] on a host whose processors are its own.
+pub const NO_HYPERVISOR: &str = "none";
 
 /// The attributes of a rank. A rank sends them at its start, and those that it learns later once more. A later value
 /// replaces an earlier one of the same name.

@@ -18,6 +18,13 @@ const VARIES_BY: f64 = 0.25;
 /// The share of compute up to which the processors of all ranks vary together; 14 % was observed.
 pub(super) const ALL_VARY_BY: f64 = 0.15;
 
+/// Returns true if a fault that processors explain is their ordinary unsteadiness, and no fault of the rank: it comes and goes, and a
+/// hypervisor may have caused it, which gives processors to other machines unseen. On its own processors, a host has records
+/// of all that runs on them.
+pub(super) fn is_scatter(persistence: Persistence, setting: &Setting<'_>) -> bool {
+    persistence != Persistence::Onset && !setting.is_on_bare_metal
+}
+
 /// Returns true if a fault lies within the usual variation of processors.
 pub(super) fn explains(excess: &Excess, persistence: Persistence, cost: Cost, setting: &Setting<'_>) -> bool {
     setting.computed_on == ComputedOn::Cpu

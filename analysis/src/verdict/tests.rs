@@ -75,6 +75,7 @@ pub(super) const ON_GPUS: Setting<'_> = Setting {
     hidden_steps: &[],
     course: &[],
     is_recorded: false,
+    is_on_bare_metal: false,
     has_only_collectives: false,
 };
 pub(super) const ON_CPUS: Setting<'_> = Setting { computed_on: ComputedOn::Cpu, ..ON_GPUS };
@@ -259,6 +260,10 @@ fn a_temporarily_slow_core_is_a_note_with_the_cause_processor() {
     let [note] = &found(&steps, &ON_CPUS).notes[..] else { panic!("{:?}", found(&steps, &ON_CPUS).notes) };
     assert_eq!((note.cause, note.confidence), (Cause::Processor, Confidence::Medium));
     assert_eq!(found(&steps, &ON_CPUS).verdicts, []);
+    let on_bare_metal = Setting { is_on_bare_metal: true, ..ON_CPUS };
+    let verdicts = found(&steps, &Setting { notable_share: 0.01, ..on_bare_metal }).verdicts;
+    assert_eq!(verdicts[0].cause, Cause::Processor, "no other machine shares its processors");
+    assert_eq!(found(&steps, &Setting { notable_share: 0.01, ..ON_CPUS }).verdicts, []);
     assert_eq!(found(&steps, &ON_GPUS).notes[0].cause, Cause::Compute, "devices are not shared");
     let always = run(400, |_, rank| (rank == 1).then_some((3 * MS, Part::Forward)));
     assert_eq!(found(&always, &ON_CPUS).verdicts[0].cause, Cause::Compute, "a lasting fault is the rank's");

@@ -153,6 +153,7 @@ impl Simulated {
             notable_share: NOTABLE_SHARE,
             hidden_steps: &[],
             is_recorded,
+            is_on_bare_metal: false,
             course: &[],
             has_only_collectives: false,
         };

@@ -114,6 +114,7 @@ fn a_recorded_job_says_what_the_rank_of_a_stage_computes_and_not_that_ranks_take
             notable_share: 0.05,
             hidden_steps: &[],
             is_recorded,
+            is_on_bare_metal: false,
             course: &[],
             has_only_collectives: false,
         };

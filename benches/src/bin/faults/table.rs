@@ -69,7 +69,8 @@ pub fn text(outcomes: &[Outcome]) -> String {
         "median error",
         "worst error"
     );
-    for kind in Kind::ALL {
+    let has_runs = |kind: &Kind| outcomes.iter().any(|outcome| outcome.kind == *kind);
+    for kind in Kind::ALL.into_iter().filter(has_runs) {
         let of = || outcomes.iter().filter(move |outcome| outcome.kind == kind);
         out += &Score::new(of()).line(kind.name());
         let jobs: BTreeSet<_> = of().map(|outcome| (outcome.job.as_str(), outcome.ranks)).collect();

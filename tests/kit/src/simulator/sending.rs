@@ -3,7 +3,7 @@
 use paceline::store::segment::Received;
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
-use wire::attributes::Attributes;
+use wire::attributes::{Attributes, HYPERVISOR, NO_HYPERVISOR};
 use wire::batch::{Batch, Bye, Hello, Note};
 use wire::clock::{ClockAnchor, ServerNanos, UnixNanos};
 use wire::event::{BucketRecord, Event, Source, Span, SpanKind, StepRecord};
@@ -85,7 +85,9 @@ impl Sender<'_> {
         });
         let attributes = Note::Attributes(Attributes {
             labels: [("seed".into(), self.plan.seed.to_string())].into(),
-            software: [("paceline".into(), env!("CARGO_PKG_VERSION").into())].into(),
+            software: [("paceline", env!("CARGO_PKG_VERSION")), (HYPERVISOR, NO_HYPERVISOR)]
+                .map(|(name, value)| (name.into(), value.into()))
+                .into(),
         });
         let bye = Note::Bye(Bye { completed: true, reason: String::new() });
         let first = (self.seq == 0).then_some([hello, attributes]);
