@@ -190,7 +190,9 @@ fn levels(cgroups: &Cgroups) -> Figures {
     let mut figures = Figures::new();
     figures.extend(process::age().map(|nanos| (HostFigure::ProcessAge, nanos)));
     if let Ok(statm) = procfs::process::Process::myself().and_then(|process| process.statm()) {
-        figures.insert(HostFigure::ResidentBytes, statm.resident.saturating_mul(procfs::page_size()));
+        let bytes = |pages: u64| pages.saturating_mul(procfs::page_size());
+        figures.insert(HostFigure::ResidentBytes, bytes(statm.resident));
+        figures.insert(HostFigure::SharedBytes, bytes(statm.shared));
     }
     if let Ok(host) = procfs::Meminfo::current()
         && let Some(available) = host.mem_available
@@ -281,8 +283,10 @@ mod tests {
         let mut memory = Vec::new();
         let after = sample_of(|| memory = vec![1_u8; BYTES]);
         assert_eq!(black_box(memory).len(), BYTES);
-        let resident = |sample: &HostSample| sample.get(HostFigure::ResidentBytes).unwrap();
-        assert!(resident(&after) >= resident(&before) + BYTES as u64 / 2, "{before:?} {after:?}");
+        let of = |sample: &HostSample, figure| sample.get(figure).unwrap();
+        let grown = |figure| of(&after, figure).saturating_sub(of(&before, figure));
+        assert!(grown(HostFigure::ResidentBytes) >= BYTES as u64 / 2, "{before:?} {after:?}");
+        assert!(grown(HostFigure::SharedBytes) < BYTES as u64 / 4, "no file has it: {before:?} {after:?}");
         assert!(
             after.get(HostFigure::MinorFaults) > before.get(HostFigure::MinorFaults),
             "{before:?} {after:?}"

@@ -60,10 +60,11 @@ pub(crate) fn explain(
         explain_all(finding, &samples);
     }
     let Some(Culprit::Rank(rank)) = finding.verdict.culprit else { return };
+    let is_slow_compute = finding.verdict.cause.is_slow_compute();
     if finding.verdict.cause == Cause::Compute {
         explain_by_clock(finding, &samples, rank as usize);
     }
-    if finding.verdict.cause.is_slow_compute() {
+    if is_slow_compute {
         explain_by_memory(finding, &samples, rank as usize);
     }
 }

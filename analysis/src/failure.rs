@@ -1,8 +1,8 @@
 //! The cause of a failed run: the rank that failed first, how it ended, and how far it had come.
 //!
 //! When one rank dies, the others fail too, each with an error about a neighbor, or the launcher ends them. The rank to
-//! examine is the one that ended without an end-of-run message, unless another raised an exception that is not about a
-//! neighbor; of several, the one with the least progress.
+//! examine is the one that raised an exception that is not about a neighbor, or else the one that ended without an end-of-run
+//! message; of several, the one with the least progress. If several had come as far, none of them is named.
 
 use wire::batch::Instrumentation;
 use wire::ids::{Rank, Seq, Step};
@@ -54,8 +54,8 @@ impl RankEnd {
 
     /// Returns a number that is smaller for a more likely origin of a failure.
     fn order(&self) -> (bool, Ended) {
-        // A launcher that sees a rank fail ends the others, which then fall silent.
-        (self.how != Ended::WithoutAWord && !self.raised(), self.how)
+        // A launcher that sees a rank fail ends the others, which then fall silent or end without a word.
+        (!self.raised(), self.how)
     }
 }
 
@@ -63,8 +63,14 @@ impl RankEnd {
 #[must_use]
 pub fn failure(ranks: &[RankEnd], instrumentation: Instrumentation) -> Option<Failure> {
     let ended_badly = || ranks.iter().enumerate().filter(|(_, end)| end.how != Ended::Well);
-    let (rank, first) = ended_badly().min_by_key(|(rank, end)| (end.order(), end.last_collective, *rank))?;
+    let progress = |end: &RankEnd| (end.order(), end.last_collective);
+    let (rank, first) = ended_badly().min_by_key(|(rank, end)| (progress(end), *rank))?;
     let others = ended_badly().count() as u32 - 1;
+    // Only an error of its own tells a rank from others that ended as early and said as little.
+    let alike = match first.how {
+        Ended::WithAnError => 0,
+        _ => ended_badly().filter(|(_, end)| progress(end) == progress(first)).count() as u32 - 1,
+    };
     Some(Failure {
         rank: Rank(rank as u32),
         reason: first.reason.clone(),
@@ -79,6 +85,7 @@ pub fn failure(ranks: &[RankEnd], instrumentation: Instrumentation) -> Option<Fa
             last_step: first.last_step,
             last_collective: first.last_collective,
             others,
+            alike,
             instrumentation,
         }),
     })
@@ -114,14 +121,16 @@ mod tests {
     }
 
     #[test]
-    fn an_exception_of_a_rank_explains_those_that_fell_silent_after_it() {
+    fn an_exception_of_a_rank_explains_those_that_ended_without_a_word_after_it() {
         let lost = "rank 1 ended with exit code 1 (RuntimeError at train.py:6: [gloo/pair.cc:561] Connection closed)";
         let own = "rank 1 ended with exit code 1 (torch.OutOfMemoryError at train.py:8: CUDA out of memory)";
-        let named = |reason| {
-            let ranks = [end(Ended::Silent, "", 300, 602), end(Ended::WithAnError, reason, 300, 600)];
-            failure(&ranks, Instrumentation::Reducer).unwrap().rank
-        };
-        assert_eq!([own, lost, "rank 1 ended with exit code 1"].map(named), [Rank(1), Rank(0), Rank(0)]);
+        for without in [Ended::Silent, Ended::WithoutAWord] {
+            let named = |reason| {
+                let ranks = [end(without, "", 300, 602), end(Ended::WithAnError, reason, 300, 600)];
+                failure(&ranks, Instrumentation::Reducer).unwrap().rank
+            };
+            assert_eq!([own, lost, "rank 1 ended with exit code 1"].map(named), [Rank(1), Rank(0), Rank(0)]);
+        }
     }
 
     #[test]
@@ -150,6 +159,26 @@ mod tests {
         assert_eq!(
             failure(&[silent], Instrumentation::Nccl).unwrap().sentence,
             "Rank 0 fell silent before Paceline had found its steps."
+        );
+    }
+    #[test]
+    fn of_ranks_that_ended_alike_none_is_named() {
+        let killed = |rank| {
+            let reason = format!("rank {rank} ended without a word, perhaps killed for lack of memory");
+            end(Ended::WithoutAWord, &reason, 9, 80)
+        };
+        let said = |ranks: &[RankEnd]| failure(ranks, Instrumentation::Reducer).unwrap().sentence;
+        let ahead = RankEnd { last_collective: Some(Seq(81)), ..killed(2) };
+        assert_eq!(
+            said(&[killed(0), killed(1), ahead.clone()]),
+            "2 ranks ended without a word, perhaps killed for lack of memory; they had finished step 9 and started \
+             collective 80. Which of them was the first is not known. 1 other rank failed with them."
+        );
+        assert!(said(&[ahead, killed(1)]).starts_with("Rank 1 ended without a word"));
+        let silent = RankEnd { how: Ended::Silent, ..RankEnd::default() };
+        assert_eq!(
+            said(&[silent.clone(), silent]),
+            "2 ranks fell silent before their first step. Which of them was the first is not known."
         );
     }
 }

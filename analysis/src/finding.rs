@@ -439,6 +439,8 @@ pub(crate) struct FirstFailure<'a> {
     pub(crate) last_collective: Option<Seq>,
     /// The number of other ranks that failed.
     pub(crate) others: u32,
+    /// How many of these ended in the same way and had come as far, so that they may as well have been the first.
+    pub(crate) alike: u32,
     /// What records the run, and thereby numbers its collectives.
     pub(crate) instrumentation: Instrumentation,
 }

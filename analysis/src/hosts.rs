@@ -178,7 +178,12 @@ impl<'a> Hosts<'a> {
     pub(crate) fn slow_all(&self, ranks: usize, window: (ServerNanos, ServerNanos)) -> Option<SlowHosts> {
         let of_rank = |rank| Shares::of_rank(self, rank, window);
         let all: Vec<Shares> = (0..ranks).map(of_rank).collect::<Option<_>>()?;
+        // The pressure may be that of the whole host. If some ranks read pages back from a disk and others do not, it is theirs.
+        let is_of_some = all.iter().any(Shares::pages) && !all.iter().all(Shares::pages);
         let taken = |(taker, of): (Taker, ShareOf)| {
+            if taker == Taker::Memory && is_of_some {
+                return None;
+            }
             let least = all.iter().map(of).fold(f64::INFINITY, f64::min);
             let share = stats::median(all.iter().map(of))?;
             (least >= MIN_SHARE).then_some((taker, share))
@@ -337,7 +342,12 @@ impl Shares {
 
     /// Returns the share of the time that the ranks may have waited for pages to be read from a disk.
     fn paging(&self) -> f64 {
-        if self.major_faults >= MIN_MAJOR_FAULTS { self.waited_for_disk } else { 0.0 }
+        if self.pages() { self.waited_for_disk } else { 0.0 }
+    }
+
+    /// Returns true if the ranks read pages from a disk again and again.
+    fn pages(&self) -> bool {
+        self.major_faults >= MIN_MAJOR_FAULTS
     }
 
     /// Returns evidence of who used the cores, which are named if they are those of one rank.

@@ -51,9 +51,11 @@ struct Level {
 }
 
 impl Levels {
-    /// Adds the memory of the process.
+    /// Adds the memory of the process, without the pages of mapped files: they grow with what is read, and the kernel drops them where
+    /// memory is short. Older agents do not tell them apart.
     pub(crate) fn add_host(&mut self, sample: &HostSample) {
-        let Some(bytes) = sample.get(HostFigure::ResidentBytes) else { return };
+        let Some(resident) = sample.get(HostFigure::ResidentBytes) else { return };
+        let bytes = resident.saturating_sub(sample.get(HostFigure::SharedBytes).unwrap_or(0));
         let age = sample.get(HostFigure::ProcessAge).unwrap_or(0);
         if age < self.age {
             // Another process speaks for the rank.

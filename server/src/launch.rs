@@ -110,9 +110,12 @@ pub async fn launch(job: &Job) -> anyhow::Result<ExitCode> {
     let failure = ranks.wait().await?;
     output.finish().await;
     let Some((rank, status)) = failure else { return Ok(ExitCode::SUCCESS) };
-    if let Start::Ranks(of) = job.start {
-        epitaph::send(job, of, &ranks.failed).await;
-        output.say(&describe_failure(rank, status, &ranks.tails));
+    match job.start {
+        Start::Ranks(of) => {
+            epitaph::send(job, of, &ranks.failed).await;
+            output.say(&describe_failure(rank, status, &ranks.tails));
+        }
+        Start::Launcher => epitaph::send_for_launcher(job, ranks.were_interrupted).await,
     }
     Ok(ExitCode::from(exit_code(status)))
 }
@@ -130,6 +133,8 @@ struct Ranks {
     waits: JoinSet<(u32, std::io::Result<ExitStatus>)>,
     /// The ranks that failed by themselves, before the launcher ended the others.
     failed: Vec<(u32, ExitStatus)>,
+    /// Whether this program got a signal that ends jobs, and passed it on.
+    were_interrupted: bool,
     tails: Vec<Tail>,
 }
 
@@ -180,16 +185,22 @@ impl Ranks {
                     next = NextStep::after(TERM_GRACE, Signal::KILL);
                 }
                 _ = interrupt.recv() => {
-                    self.signal_all(Signal::INT);
+                    self.pass_on(Signal::INT);
                     interrupts += 1;
                     if interrupts == 2 {
                         next = next.or(NextStep::after(INTERRUPT_GRACE, Signal::TERM));
                     }
                 }
-                _ = terminate.recv() => self.signal_all(Signal::TERM),
-                _ = hangup.recv() => self.signal_all(Signal::HUP),
+                _ = terminate.recv() => self.pass_on(Signal::TERM),
+                _ = hangup.recv() => self.pass_on(Signal::HUP),
             }
         }
+    }
+
+    /// Passes a signal that this program got on to all ranks.
+    fn pass_on(&mut self, signal: Signal) {
+        self.were_interrupted = true;
+        self.signal_all(signal);
     }
 
     fn signal_all(&self, signal: Signal) {

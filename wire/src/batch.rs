@@ -25,6 +25,7 @@
 //! | 19 | [`Note::LongStep`] and [`Note::Line`], which a rank sends by itself, but seldom |
 //! | 20 | How long the main thread waited for a core in [`Note::Host`], which agents of PyTorch jobs send |
 //! | 21 | [`Note::Waits`], which a rank sends while it waits before its first step |
+//! | 22 | The part of a process's memory that it shares with files in [`Note::Host`] |
 
 use serde::{Deserialize, Serialize};
 
@@ -41,7 +42,7 @@ use crate::traces::TraceSummary;
 use crate::workload::Workload;
 
 /// The newest version that this crate writes and reads.
-pub const WIRE_VERSION: u16 = 21;
+pub const WIRE_VERSION: u16 = 22;
 
 /// The largest number of records in one batch. A drain interval of 100 ms yields far fewer (40 buckets * 3 steps/s *
 /// 0.1 s = 12). A long server outage is sent as many batches.

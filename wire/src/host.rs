@@ -69,11 +69,14 @@ pub enum HostFigure {
     /// The part of [`Self::Waited`] that is the main thread's, in nanoseconds. Known where this thread trains, as in PyTorch jobs. Needs
     /// version 20.
     MainWaited = 24,
+    /// The part of [`Self::ResidentBytes`] that the process shares with files or other processes: pages of mapped files, which the kernel
+    /// can drop, and shared memory. Needs version 22.
+    SharedBytes = 25,
 }
 
 impl HostFigure {
     /// All figures, in the order of their codes.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::Interval,
         Self::Capacity,
         Self::Ran,
@@ -99,6 +102,7 @@ impl HostFigure {
         Self::RdmaSentBytes,
         Self::RdmaReceivedBytes,
         Self::MainWaited,
+        Self::SharedBytes,
     ];
     /// How the time of the process's cores was spent, in nanoseconds, in the order of their codes.
     pub const OF_CORES: [Self; 7] =
@@ -111,6 +115,7 @@ impl HostFigure {
             Self::ProcessAge => 12,
             Self::RdmaSentBytes | Self::RdmaReceivedBytes => 14,
             Self::MainWaited => 20,
+            Self::SharedBytes => 22,
             figure if Self::OF_CORES.contains(&figure) => 5,
             _ => 10,
         }

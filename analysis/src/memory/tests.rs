@@ -9,10 +9,16 @@ const GIB: u64 = 1 << 30;
 
 /// One sample per second, of a process that uses `used` and leaves 8 GiB.
 fn host(seconds: u64, used: impl Fn(u64) -> u64) -> Levels {
+    sharing(seconds, used, |_| 0)
+}
+
+/// The same, of a process that shares a part of it with files.
+fn sharing(seconds: u64, used: impl Fn(u64) -> u64, shared: impl Fn(u64) -> u64) -> Levels {
     let mut history = Levels::default();
     for second in 0..seconds {
         let figures = BTreeMap::from([
             (HostFigure::ResidentBytes, used(second)),
+            (HostFigure::SharedBytes, shared(second)),
             (HostFigure::MemoryAvailableBytes, 8 * GIB),
             (HostFigure::ProcessAge, second * 1_000_000_000),
         ]);
@@ -86,6 +92,13 @@ fn slow_growth_with_much_memory_left_is_no_warning() {
     let found = grown(vec![host(3_000, leaks(MIB / 20))]);
     let [growth] = &found[..] else { panic!("{found:#?}") };
     assert!(!growth.is_urgent && growth.sentence.ends_with("is full in 45 to 46 hours."), "{growth:?}");
+}
+
+#[test]
+fn a_mapped_file_that_is_read_piece_by_piece_is_no_memory_that_grows() {
+    let (grows, file) = (leaks(4 * MIB), |second| 4 * MIB * second);
+    assert_eq!(grown(vec![sharing(300, &grows, file)]), []);
+    assert_eq!(grown(vec![sharing(300, &grows, |_| 100 * MIB)]).len(), 1);
 }
 
 #[test]

@@ -27,6 +27,10 @@ fn steps() -> Vec<StepAnalysis> {
 }
 
 fn host(figure: HostFigure, millis: u64) -> Option<RankHost> {
+    host_with(&[(figure, millis)])
+}
+
+fn host_with(more: &[(HostFigure, u64)]) -> Option<RankHost> {
     let mut history = HostHistory::default();
     for at in 1..=10 {
         let usual = [
@@ -38,7 +42,7 @@ fn host(figure: HostFigure, millis: u64) -> Option<RankHost> {
             (HostFigure::Waited, 0),
         ];
         let figures: BTreeMap<HostFigure, u64> =
-            usual.into_iter().chain([(figure, millis)]).map(|(of, millis)| (of, millis * MS)).collect();
+            usual.iter().chain(more).map(|&(of, millis)| (of, millis * MS)).collect();
         history.add(&HostSample { at: MonoNanos(at * SECOND), cores: "0".into(), figures });
     }
     Some(RankHost { pid: 1, history: Arc::new(history) })
@@ -82,6 +86,14 @@ fn a_limit_or_a_lack_of_memory_of_all_ranks_is_a_verdict_on_all() {
         let three = found(&[host(figure, 300), host(figure, 300), host(figure, 10), host(figure, 300)], &[]);
         assert_eq!((three.verdicts.len(), three.notes.len()), (0, 0));
     }
+}
+
+#[test]
+fn a_lack_of_memory_on_the_host_is_that_of_the_ranks_that_read_pages_back() {
+    let short = |faults| host_with(&[(HostFigure::MemoryPressure, 300), (HostFigure::MajorFaults, faults)]);
+    let verdicts = |faults: [u64; 4]| found(&faults.map(short), &[]).verdicts.len();
+    assert_eq!(verdicts([0, 0, 1, 0]), 0, "all ranks of a host see the pressure that one of them feels");
+    assert_eq!((verdicts([0; 4]), verdicts([1; 4])), (1, 1));
 }
 
 #[test]

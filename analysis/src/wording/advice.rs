@@ -2,7 +2,7 @@
 
 use wire::views::{Cause, Culprit};
 
-use crate::finding::{Finding, HostWork, Reason, Statement, Taker};
+use crate::finding::{Evidence, Finding, HostWork, Reason, Statement, Taker};
 
 /// What to do about a rank that failed.
 pub const AFTER_FAILURE: &str = "Read the log of this rank from its last step on. If it says nothing, the kernel's log (dmesg) says \
@@ -13,6 +13,10 @@ pub const DURING_HANG: &str = "Look at where the ranks stand: the Code view show
 /// What to do about a rank that sends nothing while the run goes on.
 pub const ON_SILENCE: &str = "Check that its host can reach this server. Its agent keeps its records until then, up to its \
     limit.";
+
+/// What to do, besides, about code that waits for its own memory.
+const WHILE_PAGING: &str = "Meanwhile the rank reads pages of its memory from a disk: give it more memory, or read mapped files in \
+    their order.";
 
 /// Returns the first thing to try.
 pub(crate) fn advice(finding: &Finding) -> String {
@@ -60,7 +64,9 @@ pub(crate) fn advice(finding: &Finding) -> String {
         (_, Cause::Network | Cause::Communication, _) => on_network(is_one_host),
         (_, cause, _) => on_several(cause),
     };
-    text.to_owned()
+    let has_own_code = matches!(finding.reason, Some(Reason::OwnCode | Reason::OutsidePhases));
+    let pages = has_own_code && finding.evidence.iter().any(|one| matches!(one, Evidence::Paged { .. }));
+    if pages { format!("{text} {WHILE_PAGING}") } else { text.to_owned() }
 }
 
 /// Returns true if others than the job take the time.

@@ -1,11 +1,13 @@
 //! End-of-run messages for failed ranks, sent by the launcher. A rank that was killed cannot send its own.
 
+use std::ffi::OsString;
 use std::process::ExitStatus;
 use std::time::{Duration, SystemTime};
 
 use wire::batch::{Batch, Bye, Note};
 use wire::clock::{ClockAnchor, MonoNanos, UnixNanos};
-use wire::ids::{BatchSeq, Incarnation, Rank};
+use wire::ids::{BatchSeq, Incarnation, Rank, RunId};
+use wire::views::Report;
 
 use super::{Job, how_it_ended};
 
@@ -15,35 +17,94 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// Sends an end-of-run message for each of the `failed` ranks of a job with `ranks` ranks. A server that cannot be
 /// reached notices the failure later, because the ranks are silent.
 pub(super) async fn send(job: &Job, ranks: u32, failed: &[(u32, ExitStatus)]) {
-    let url = job.server.clone();
-    let authorization = job.token.as_ref().map(|token| format!("Bearer {token}"));
-    let frames: Vec<Vec<u8>> = failed
-        .iter()
-        .filter_map(|&(rank, status)| wire::codec::encode(&goodbye(job, (rank, ranks), status)).ok())
-        .collect();
-    let run = job.run.clone();
+    let post = Post::new(job);
+    let how = failed.iter().map(|&(rank, status)| (rank, how_it_ended(status)));
+    let messages: Vec<Batch> = how.map(|(rank, how)| goodbye(&post.run, (rank, ranks), &how)).collect();
     let work = move || {
-        let client = client();
-        let with = |name: &str, value: &Option<String>| value.clone().map(|value| (name.to_owned(), value));
-        let header = with("authorization", &authorization);
         // A job that sent no records has no run on the server, and these messages must not create one.
-        let mut known = client.get(format!("{url}/api/v1/runs/{run}/summary"));
-        if let Some((name, value)) = &header {
-            known = known.header(name, value);
-        }
-        if known.call().is_err() {
-            return;
-        }
-        for frame in frames {
-            let mut post = client.post(format!("{url}/api/v1/ingest"));
-            if let Some((name, value)) = &header {
-                post = post.header(name, value);
-            }
-            // If the server cannot be reached, it notices the failure later, because the rank is silent.
-            let _unreachable = post.send(frame.as_slice());
+        if post.get("summary").is_some() {
+            post.send(&messages);
         }
     };
     let _panicked = tokio::task::spawn_blocking(work).await;
+}
+
+/// The same for the ranks on this host of a job whose own launcher has failed, which has not told how each rank ended. The server
+/// ignores the messages for ranks that have sent their own. While a process of the job is left, nothing is sent.
+pub(super) async fn send_for_launcher(job: &Job, was_interrupted: bool) {
+    let post = Post::new(job);
+    let work = move || {
+        if is_left(&post.run) {
+            return;
+        }
+        let Some(report) =
+            post.get("?window=recent").and_then(|text| serde_json::from_str::<Report>(&text).ok())
+        else {
+            return;
+        };
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let here = report.hosts.iter().filter(|of| of.host == host);
+        let ranks = here.flat_map(|of| of.ranks.0..=of.ranks.1);
+        let how = if was_interrupted {
+            "was interrupted with the job"
+        } else {
+            "ended without a word, perhaps killed for lack of memory"
+        };
+        let messages: Vec<Batch> = ranks.map(|rank| goodbye(&post.run, (rank, report.ranks), how)).collect();
+        post.send(&messages);
+    };
+    let _panicked = tokio::task::spawn_blocking(work).await;
+}
+
+/// Returns true if a process of this run is left on this host. Processes inherit the run's id in their environment.
+fn is_left(run: &RunId) -> bool {
+    let variable = format!("PACELINE_RUN_ID={run}");
+    let has_it =
+        |environment: Vec<u8>| environment.split(|&byte| byte == 0).any(|one| one == variable.as_bytes());
+    let is_process = |name: &OsString| name.to_str().is_some_and(|name| name.parse::<u32>().is_ok());
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    // The environment of an ended process is empty, and that of another user's cannot be read.
+    processes
+        .filter(|process| is_process(&process.file_name()))
+        .filter_map(|process| std::fs::read(process.path().join("environ")).ok())
+        .any(has_it)
+}
+
+/// A way to the server, about one run.
+struct Post {
+    url: String,
+    authorization: Option<String>,
+    run: RunId,
+    client: ureq::Agent,
+}
+
+impl Post {
+    fn new(job: &Job) -> Self {
+        let authorization = job.token.as_ref().map(|token| format!("Bearer {token}"));
+        Self { url: job.server.clone(), authorization, run: job.run.clone(), client: client() }
+    }
+
+    /// Returns what the server says of the run; `None` if it does not know it, or does not answer.
+    fn get(&self, what: &str) -> Option<String> {
+        let Self { url, run, .. } = self;
+        let separator = if what.starts_with('?') { "" } else { "/" };
+        let mut request = self.client.get(format!("{url}/api/v1/runs/{run}{separator}{what}"));
+        if let Some(authorization) = &self.authorization {
+            request = request.header("authorization", authorization);
+        }
+        request.call().ok()?.body_mut().read_to_string().ok()
+    }
+
+    fn send(&self, messages: &[Batch]) {
+        for frame in messages.iter().filter_map(|message| wire::codec::encode(message).ok()) {
+            let mut request = self.client.post(format!("{}/api/v1/ingest", self.url));
+            if let Some(authorization) = &self.authorization {
+                request = request.header("authorization", authorization);
+            }
+            // If the server cannot be reached, it notices the failure later, because the rank is silent.
+            let _unreachable = request.send(frame.as_slice());
+        }
+    }
 }
 
 /// Returns an HTTP client for the launcher's requests.
@@ -51,10 +112,11 @@ pub(crate) fn client() -> ureq::Agent {
     ureq::Agent::config_builder().timeout_global(Some(ANSWER_WITHIN)).proxy(None).build().new_agent()
 }
 
-fn goodbye(job: &Job, (rank, ranks): (u32, u32), status: ExitStatus) -> Batch {
+/// Returns the end-of-run message of a rank of `ranks`, which says how it ended: "was killed by signal 9".
+fn goodbye(run: &RunId, (rank, ranks): (u32, u32), how: &str) -> Batch {
     let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Batch {
-        run: job.run.clone(),
+        run: run.clone(),
         rank: Rank(rank),
         world_size: ranks,
         // Incarnations are numbered by the time when they began, so this one is newer than all of the rank's own.
@@ -63,10 +125,7 @@ fn goodbye(job: &Job, (rank, ranks): (u32, u32), status: ExitStatus) -> Batch {
         anchor: ClockAnchor { mono: MonoNanos(0), unix: UnixNanos(since_epoch.as_nanos() as i64) },
         probes: Vec::new(),
         drops: Vec::new(),
-        notes: vec![Note::Bye(Bye {
-            completed: false,
-            reason: format!("rank {rank} {}", how_it_ended(status)),
-        })],
+        notes: vec![Note::Bye(Bye { completed: false, reason: format!("rank {rank} {how}") })],
         events: Vec::new(),
     }
 }

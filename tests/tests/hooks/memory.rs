@@ -1,4 +1,5 @@
-//! Tests of what PyTorch's allocator reports of the memory of CUDA devices, on a stand-in for the device.
+//! A test of what PyTorch's allocator reports of the memory of CUDA devices, and what the devices report of their clocks, on stand-ins
+//! for the devices.
 
 use anyhow::{Context as _, ensure};
 use serde_json::json;
@@ -11,7 +12,7 @@ use super::pytorch::{attached, run, script, torchrun};
 const GIB: u64 = 1 << 30;
 
 #[test]
-fn the_allocators_figures_join_the_samples_of_the_device_and_explain_slow_compute() -> anyhow::Result<()> {
+fn the_figures_of_a_device_and_its_allocator_explain_slow_compute() -> anyhow::Result<()> {
     if !torch::is_installed()? {
         return Ok(());
     }
@@ -27,6 +28,8 @@ fn the_allocators_figures_join_the_samples_of_the_device_and_explain_slow_comput
     let verdicts = report["verdicts"].as_array().into_iter().flatten();
     let slow = verdicts.into_iter().find(|verdict| verdict["culprit"] == json!({ "rank": 1 }));
     let slow = slow.with_context(|| format!("rank 1 has no verdict: {report:#}"))?;
+    let because = "Rank 1 computes more slowly because its GPU lowered its clock (temperature), which costs ";
+    ensure!(slow["sentence"].as_str().is_some_and(|said| said.starts_with(because)), "{slow:#}");
     let evidence = slow["evidence"].as_array().into_iter().flatten().filter_map(|line| line.as_str());
     let found = evidence.into_iter().find(|line| line.starts_with("PyTorch's allocator ran out of memory"));
     let found = found.with_context(|| format!("{slow:#}"))?;

@@ -170,10 +170,27 @@ fn a_job_that_fails_is_explained_by_the_exception_of_its_first_failed_rank() -> 
         ensure!(!output.status.success(), "{output:?}");
         let failure = report(data.path(), "latest")?["failure"]["sentence"].clone();
         let failure = failure.as_str().context("no failure")?;
-        let expected = "Rank 1 ended with exit code 1 (torch.OutOfMemoryError at fails.py:17: CUDA out of memory. Tried to \
+        let expected = "Rank 1 ended with exit code 1 (torch.OutOfMemoryError at fails.py:19: CUDA out of memory. Tried to \
              allocate 2.00 GiB)";
         ensure!(failure.starts_with(expected), "{failure}");
     }
+    Ok(())
+}
+
+#[test]
+fn a_rank_that_is_killed_under_its_own_launcher_is_named_as_soon_as_the_job_has_ended() -> anyhow::Result<()>
+{
+    if !torch::is_installed()? {
+        return Ok(());
+    }
+    let data = tempfile::tempdir()?;
+    let output = attached(data.path(), &torchrun(&[&script("fails.py"), "400", "killed"])).output()?;
+    ensure!(!output.status.success(), "{output:?}");
+    let report = report(data.path(), "latest")?;
+    ensure!(report["state"] == "failed", "{}", report["state"]);
+    let failure = report["failure"]["sentence"].as_str().context("no failure")?;
+    let expected = "Rank 1 ended without a word, perhaps killed for lack of memory; it had finished step ";
+    ensure!(failure.starts_with(expected) && failure.ends_with("1 other rank failed with it."), "{failure}");
     Ok(())
 }
 

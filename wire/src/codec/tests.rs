@@ -223,6 +223,22 @@ fn version_20_is_pinned() {
     assert_pinned(batch, 20, include_str!("golden_v20.hex"));
 }
 
+#[test]
+fn the_documentation_lists_every_version() {
+    let page = include_str!("../../../docs/wire.md");
+    let missing: Vec<u16> =
+        (1..=crate::batch::WIRE_VERSION).filter(|of| !page.contains(&format!("\n| {of} | "))).collect();
+    assert!(missing.is_empty(), "docs/wire.md has no line for versions {missing:?}");
+}
+
+/// Version 22 adds the part of the memory that is shared with files.
+#[test]
+fn version_22_is_pinned() {
+    let sample = HostSample { at: MonoNanos(4_999_000), cores: "0-3,8".into(), figures: host_figures(22) };
+    let batch = Batch { notes: vec![Note::Host(sample)], ..golden_batch() };
+    assert_pinned(batch, 22, include_str!("golden_v22.hex"));
+}
+
 /// Version 10 adds figures of hosts.
 #[test]
 fn version_10_is_pinned() {

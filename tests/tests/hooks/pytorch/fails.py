@@ -1,10 +1,12 @@
 """DDP in which the device of rank 1 has no memory left in some step.
 
-Usage: fails.py STEP [waits]
+Usage: fails.py STEP [waits|killed]
 
-With `waits`, rank 0 then waits for a signal, as a rank waits for a lost peer over NCCL.
+With `waits`, rank 0 then waits for a signal, as a rank waits for a lost peer over NCCL. With `killed`, the kernel ends rank 1, as
+it does when the host has no memory left.
 """
 
+import os
 import signal
 import sys
 
@@ -26,6 +28,8 @@ def main():
         model(torch.randn(8, 64)).sum().backward()
         optimizer.step()
     if dist.get_rank() == 1:
+        if sys.argv[2:] == ["killed"]:
+            os.kill(os.getpid(), signal.SIGKILL)
         allocate()
     if sys.argv[2:] == ["waits"]:
         signal.pause()

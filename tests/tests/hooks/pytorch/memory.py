@@ -1,5 +1,5 @@
 """A DDP job on the host, with stand-ins for the driver of a GPU and for the figures of PyTorch's allocator. The forward pass of
-rank 1 takes longer, and its allocator runs out of memory in each step.
+rank 1 takes longer, its device runs hot, and its allocator runs out of memory in each step.
 """
 
 import ctypes
@@ -14,7 +14,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 STEPS = int(sys.argv[1])
 GIB = 1 << 30
-IS_FULL = os.environ["RANK"] == "1"
+# The second device runs hot.
+DEVICE = int(os.environ["RANK"])
+IS_FULL = DEVICE == 1
 retries = 0
 
 
@@ -22,7 +24,7 @@ def use_device():
     """Makes the stand-in the current CUDA device of this thread."""
     cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
     assert cuda.cuInit(0) == 0
-    assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+    assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), DEVICE) == 0
     assert cuda.cuCtxSetCurrent(context) == 0
 
 
@@ -59,7 +61,7 @@ def main():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     batch, target = torch.randn(16, 256), torch.randn(16, 256)
     torch.cuda.is_initialized = lambda: True
-    torch.cuda.current_device = lambda: 0
+    torch.cuda.current_device = lambda: DEVICE
     torch.cuda.memory_stats_as_nested_dict = memory_stats
     for _ in range(STEPS):
         optimizer.zero_grad()
