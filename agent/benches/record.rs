@@ -78,6 +78,7 @@ fn agent(sink: &Sink) -> Agent {
         instrumentation: Instrumentation::Reducer,
         labels: std::collections::BTreeMap::new(),
         spool_bytes: 64 << 20,
+        leftovers: None,
         shadow_every: 0,
         overhead_budget: 1.0,
     })

@@ -8,6 +8,7 @@ use wire::ids::{Rank, RunId, RunIdError};
 
 use crate::budget;
 use crate::launcher::{self, LauncherError, Membership, of_environment};
+use crate::leftovers::Leftovers;
 
 /// The facts that only the job can provide.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +45,8 @@ pub struct Config {
     pub instrumentation: Instrumentation,
     /// The limit of the spool, in bytes.
     pub spool_bytes: usize,
+    /// Where batches are kept that cannot be sent before the process ends; `None` if they are dropped.
+    pub leftovers: Option<Leftovers>,
     /// The interval of shadow steps: one step in this many is a shadow step; 0 for none.
     pub shadow_every: u64,
     /// The share of one processor that recording may take. Above it, the agent records one step in k in full.
@@ -103,7 +106,7 @@ const OFF: [&str; 4] = ["off", "0", "false", "no"];
 
 impl Config {
     /// Reads `PACELINE_SERVER`, `PACELINE_TOKEN`, `PACELINE_RUN_ID` (or torchrun's `TORCHELASTIC_RUN_ID`),
-    /// `PACELINE_RUN_NAME`, `PACELINE_LABELS`, `PACELINE_SPOOL_BYTES`, `PACELINE_SHADOW_EVERY` and
+    /// `PACELINE_RUN_NAME`, `PACELINE_LABELS`, `PACELINE_SPOOL_BYTES`, `PACELINE_SPOOL_DIR`, `PACELINE_SHADOW_EVERY` and
     /// `PACELINE_OVERHEAD_BUDGET`. Reads rank and world size from the launcher's variables ([`launcher`]). Returns `None`
     /// if `PACELINE_SERVER` is not set, or if `PACELINE=off` switches the observation off.
     ///
@@ -168,6 +171,7 @@ impl Config {
             labels: parse_labels(&get("PACELINE_LABELS").unwrap_or_default())?,
             instrumentation: Instrumentation::Reducer,
             spool_bytes: number("PACELINE_SPOOL_BYTES", Some(DEFAULT_SPOOL_BYTES as u64), 1 << 40)? as usize,
+            leftovers: Leftovers::of(&get),
             shadow_every: number("PACELINE_SHADOW_EVERY", Some(DEFAULT_SHADOW_EVERY), u64::MAX)?,
             overhead_budget,
         }))

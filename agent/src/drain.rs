@@ -395,9 +395,37 @@ impl Drain {
             self.send();
             let now = Instant::now();
             if self.spool.is_empty() || now >= deadline {
+                self.keep_leftovers();
                 return self.say_what_was_lost();
             }
             std::thread::sleep(self.retry_at.saturating_duration_since(now).min(deadline - now));
+        }
+    }
+
+    /// Keeps the batches on disk that no server took, and says where.
+    fn keep_leftovers(&mut self) {
+        let Some(leftovers) = self.config.leftovers.as_ref().filter(|_| !self.spool.is_empty()) else {
+            return;
+        };
+        let (run, rank) = (&self.config.run, self.config.rank);
+        let name = format!("{run}-rank-{rank}-{}", self.incarnation.0);
+        match leftovers.keep(&self.config.server, &name, self.spool.frames()) {
+            Ok((path, too_many)) => {
+                (0..too_many).for_each(|_| {
+                    if let Some(frame) = self.spool.pop() {
+                        self.lost.add(DropReason::SpoolFull, frame.events);
+                    }
+                });
+                warn(&format!(
+                    "{} records of rank {rank} did not reach {} and are kept in {}: the next `paceline` command of this user on \
+                     this host sends them, for example `paceline runs` (training was not affected)",
+                    self.spool.records(),
+                    self.config.server,
+                    path.display()
+                ));
+                while self.spool.pop().is_some() {}
+            }
+            Err(error) => warn(&format!("the records that are left cannot be kept on disk: {error}")),
         }
     }
 

@@ -30,6 +30,7 @@ mod config;
 mod drain;
 mod host;
 pub mod launcher;
+pub mod leftovers;
 mod marks;
 mod newest;
 mod progress;

@@ -47,6 +47,11 @@ impl Spool {
         self.frames.iter().flat_map(|frame| frame.events).sum()
     }
 
+    /// Returns the encoded batches, oldest first.
+    pub(crate) fn frames(&self) -> impl DoubleEndedIterator<Item = &[u8]> + Clone {
+        self.frames.iter().map(|frame| frame.bytes.as_slice())
+    }
+
     pub(crate) fn front(&self) -> Option<&Frame> {
         self.frames.front()
     }

@@ -52,6 +52,11 @@ impl Transport {
         Self::to(&config.server, config.token.as_deref(), Addresses::default())
     }
 
+    /// Returns a transport to a server that is known by its address only.
+    pub(crate) fn of_server(server: &str, token: Option<&str>) -> Self {
+        Self::to(server, token, Addresses::default())
+    }
+
     fn to(server: &str, token: Option<&str>, addresses: Addresses) -> Self {
         Self {
             client: client(ANSWER_LIMIT, addresses.clone()),

@@ -25,6 +25,7 @@ fn agent() -> &'static Agent {
         instrumentation: Instrumentation::Reducer,
         labels: std::collections::BTreeMap::new(),
         spool_bytes: 1 << 20,
+        leftovers: None,
         shadow_every: 0,
         overhead_budget: 1.0,
     })))

@@ -81,6 +81,7 @@ fn config(server: String) -> Config {
         instrumentation: Instrumentation::Reducer,
         labels: std::collections::BTreeMap::new(),
         spool_bytes: 64 << 20,
+        leftovers: None,
         shadow_every: 0,
         overhead_budget: 1.0,
     }

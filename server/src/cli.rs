@@ -7,6 +7,7 @@ mod compare;
 mod doctor;
 mod export;
 mod import;
+mod leftovers;
 mod plan;
 mod progress;
 mod report;

@@ -99,7 +99,10 @@ impl Server {
             .await
             .with_context(|| format!("cannot listen on {}: use another --listen address", options.listen))?;
         let address = format!("http://{}", listener.local_addr()?);
-        held.announce(&address)?;
+        held.announce(&address);
+        if let Some(error) = held.unwritable() {
+            tracing::error!(%error, "this server shows what is stored, and accepts no batches until it can write");
+        }
         let guard = Guard {
             host_names: options.host_names,
             loopback_only: options.listen.ip().is_loopback(),
@@ -163,12 +166,33 @@ pub fn raise_file_limit() {
     let _refused = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// Creates the directory of runs and closes it to other users: records of jobs are for their user only.
+/// Creates the directory of runs and closes it to other users: records of jobs are for their user only. Nobody else may write to the
+/// data directory either, because who does could replace its files.
 fn make_private(data: &Path) -> anyhow::Result<()> {
     let runs = data.join("runs");
-    let context = || format!("cannot create the data directory {}", data.display());
-    DirBuilder::new().recursive(true).mode(0o700).create(&runs).with_context(context)?;
-    std::fs::set_permissions(&runs, Permissions::from_mode(0o700)).with_context(context)
+    if !runs.is_dir() {
+        let context = || format!("cannot create the data directory {}", data.display());
+        DirBuilder::new().recursive(true).mode(0o700).create(&runs).with_context(context)?;
+    }
+    restrict(&runs, |mode| mode & 0o700)?;
+    // In a folder such as /tmp, others may create files, but not replace those of this user.
+    restrict(data, |mode| if mode & 0o1000 == 0 { mode & !0o022 } else { mode })
+}
+
+/// Changes the permissions of a folder, if they are not as they should be.
+fn restrict(folder: &Path, allowed: impl Fn(u32) -> u32) -> anyhow::Result<()> {
+    let context = || {
+        format!(
+            "other users may write to {}, and this server cannot change that: choose another --data directory, or close it (chmod go-w)",
+            folder.display()
+        )
+    };
+    let mode = std::fs::metadata(folder).with_context(context)?.permissions().mode() & 0o7777;
+    let allowed = allowed(mode);
+    if mode == allowed {
+        return Ok(());
+    }
+    std::fs::set_permissions(folder, Permissions::from_mode(allowed)).with_context(context)
 }
 
 /// Makes new files of this process private to its user. Only for a process that is nothing but a server: jobs would

@@ -8,6 +8,7 @@
 //!     log-000001.plog       batches as they arrived, appended and synced before they are acknowledged
 //!     segment-000001/       sealed: batches, steps, spans, buckets, probes (.parquet), notes.json
 //!     manifest.json         the segments that count, with checksums; replaced atomically
+//!     losses.json           batches that someone removed while the run was recorded; usually absent
 //!     captures/             traces of PyTorch's profiler, and what the ranks said about them
 //! ```
 //!
@@ -27,9 +28,11 @@ pub mod directory;
 pub mod disk;
 pub(crate) mod files;
 pub mod folder;
+mod local_disk;
 pub mod log;
 pub mod log_format;
 mod log_reader;
+mod losses;
 pub mod manifest;
 pub mod recovery;
 pub mod sealer;

@@ -37,6 +37,9 @@ const PYTHON: [Tool; 1] = [Tool {
 
 const DENY: [&str; 3] = ["--", "-D", "warnings"];
 
+/// Tests kill servers all the time, and the ports of these are used again: no later test is to send what their jobs could not.
+const NOTHING_KEPT: (&str, &str) = ("PACELINE_SPOOL_DIR", "");
+
 /// What is tested beyond the usual.
 #[derive(clap::Args)]
 pub struct Options {
@@ -71,7 +74,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let [of_crates, of_the_whole] = test_programs()?;
     let named = of_crates.iter().flat_map(|name| ["--test", name]);
     // `tidy` makes sure that programs have no tests of their own, so `--lib` suffices and programs are built once.
-    step("tests of each crate", cargo().args(test).args(NATIVE).arg("--lib").args(named))?;
+    let (name, empty) = NOTHING_KEPT;
+    step("tests of each crate", cargo().args(test).args(NATIVE).arg("--lib").args(named).env(name, empty))?;
     step("examples in documentation", cargo().args(test).args(NATIVE).arg("--doc"))?;
     if let Err(error) = wheel::run() {
         // The package index may be out of reach, and then so are the tests of the wheel.
@@ -79,7 +83,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         eprintln!("SKIP the Python package: {error:#}");
     }
     // The tools were installed above, so a test that does not find its tool has failed.
-    let required = [("REQUIRE_BROWSER", "1"), ("REQUIRE_PROMETHEUS", "1")];
+    let required = [("REQUIRE_BROWSER", "1"), ("REQUIRE_PROMETHEUS", "1"), NOTHING_KEPT];
     let all_torch = options.all_torch.then_some(("PACELINE_ALL_TORCH", "1"));
     let all_frameworks = options.all_frameworks.then_some(("PACELINE_ALL_FRAMEWORKS", "1"));
     let variables: Vec<_> = required.into_iter().chain(all_torch).chain(all_frameworks).collect();

@@ -76,6 +76,7 @@ fn observe(server: &str, rank: Rank) -> Agent {
         instrumentation: Instrumentation::Reducer,
         labels: std::collections::BTreeMap::new(),
         spool_bytes: 1 << 20,
+        leftovers: None,
         shadow_every: SHADOW_EVERY,
         overhead_budget: 1.0,
     })

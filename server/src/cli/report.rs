@@ -2,12 +2,13 @@
 
 use anyhow::Context as _;
 
-use super::{ReportArguments, ReportFormat, print, source};
+use super::{ReportArguments, ReportFormat, leftovers, print, source};
 use crate::export::report::{document, html, markdown, terminal};
 use crate::printable::printable;
 use crate::store::directory::Layout;
 
 pub(super) fn report(arguments: &ReportArguments) -> anyhow::Result<()> {
+    leftovers::send(std::env::var("PACELINE_TOKEN").ok().as_deref());
     let report = source::report(&Layout::new(arguments.data.path()), &arguments.run)?;
     let format = if arguments.json { ReportFormat::Json } else { arguments.format };
     let text = match format {

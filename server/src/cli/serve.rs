@@ -3,7 +3,7 @@
 use anyhow::bail;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{ServeArguments, print, runtime, start_logging};
+use super::{ServeArguments, leftovers, print, runtime, start_logging};
 use crate::serve::{Options, Server, close_files_to_others, raise_file_limit};
 
 pub(super) fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
@@ -11,11 +11,11 @@ pub(super) fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
     raise_file_limit();
     close_files_to_others();
     runtime()?.block_on(async {
-        let data = arguments.data.path();
+        let (data, token) = (arguments.data.path(), arguments.token.read()?);
         let options = Options {
             listen: arguments.listen,
             data: data.clone(),
-            token: arguments.token.read()?,
+            token: token.clone(),
             host_names: arguments.host_names,
             auto_traces: arguments.auto_traces,
         };
@@ -23,6 +23,7 @@ pub(super) fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
             (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         let server = Server::start(options).await?;
         print(&format!("Dashboard: {}\nData:      {}\n", server.address, data.display()))?;
+        tokio::spawn(leftovers::send_aside(token));
         let failure = tokio::select! {
             _ = interrupt.recv() => None,
             _ = terminate.recv() => None,

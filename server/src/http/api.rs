@@ -128,6 +128,8 @@ pub async fn readyz(State(app): State<App>) -> Response {
         (StatusCode::SERVICE_UNAVAILABLE, format!("failed: {failure}\n")).into_response()
     } else if app.hub.is_full() {
         (StatusCode::SERVICE_UNAVAILABLE, "busy: too many batches are waiting\n").into_response()
+    } else if let Err(reason) = app.log.can_store().await {
+        (StatusCode::SERVICE_UNAVAILABLE, format!("cannot store batches: {reason}\n")).into_response()
     } else {
         "ready\n".into_response()
     }

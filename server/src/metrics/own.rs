@@ -27,6 +27,8 @@ pub struct ServerMetrics {
     pub set_aside: IntGauge,
     /// The number of live runs without series, because there would be too many.
     pub without_series: IntGauge,
+    /// Whether batches can be stored: 1, or 0 if the disk refused the newest ones.
+    pub can_store: IntGauge,
     syncs: Histogram,
 }
 
@@ -52,6 +54,11 @@ impl ServerMetrics {
             "paceline_server_runs_without_series",
             "Live runs without series, because there would be too many.",
         );
+        let can_store = gauge(
+            "paceline_server_can_store",
+            "Whether batches can be stored: 0 if the disk refused the newest ones.",
+        );
+        can_store.set(1);
         let syncs =
             HistogramOpts::new("paceline_server_sync_seconds", "Time to sync a group of batches to disk.")
                 .buckets(duration_buckets(1e-4));
@@ -65,6 +72,7 @@ impl ServerMetrics {
             live_clients,
             set_aside,
             without_series,
+            can_store,
             syncs: families.add(Histogram::with_opts(syncs).expect("the name is valid")),
         }
     }

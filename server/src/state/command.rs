@@ -22,9 +22,17 @@ use super::run::ReportWork;
 use super::snapshot::RunSnapshot;
 use super::steps::Placed;
 use super::usage::MeasureHistory;
+use crate::store::manifest::LogDamage;
 
 /// A command for the hub.
 pub enum Command {
+    /// Note that stored batches of a run were removed from the disk.
+    Lost {
+        /// The run.
+        run: RunId,
+        /// What is lost.
+        lost: LogDamage,
+    },
     /// Accept a batch. Answered once the batch is applied.
     Apply {
         /// The batch, already durable.
@@ -200,6 +208,7 @@ impl Command {
         match self {
             Self::Apply { batch, .. } | Self::Check { batch, .. } => &batch.run,
             Self::View { run }
+            | Self::Lost { run, .. }
             | Self::Placed { run, .. }
             | Self::PlacedBetween { run, .. }
             | Self::Steps { run, .. }

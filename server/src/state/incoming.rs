@@ -27,8 +27,8 @@ struct OpenStep {
     /// The number of ranks that have ended a later step and not this one. Each rank sends its steps in order, so it
     /// never will: a rank that recognized the steps of an unmodified job later than others, for instance.
     skipped: usize,
-    /// The time of receipt of the step's first record.
-    opened: ServerNanos,
+    /// The awake time ([`Incoming::awake`]) at the step's first record.
+    opened: i64,
 }
 
 /// The records of a closed step, with their size in memory.
@@ -59,15 +59,39 @@ pub struct Incoming {
     /// The newest step that each rank has ended.
     ended: BTreeMap<Rank, Step>,
     bytes: usize,
-    /// The number of records that arrived after their step had closed. Without this count the gap would look like
-    /// inactivity.
-    pub late_records: u64,
+    /// The records that arrived after their step had closed. Without them the gap would look like inactivity.
+    late: Late,
     /// The number of records beyond [`budget::RANK_STEP_RECORDS`] of one rank in one step.
     pub excess_records: u64,
     /// The number of closed steps that too few ranks had sent ([`budget::MIN_PRESENT`]).
     pub sparse_steps: u64,
     newest_closed: Option<Step>,
+    /// When the newest batch was received.
+    received: Option<ServerNanos>,
+    /// The time in which the run was heard from, in nanoseconds: silence counts as [`HEARD_NANOS`] at most. While a server is
+    /// stopped, or its disk or machine stalls, no rank falls behind.
+    awake: i64,
 }
+
+/// Records that arrived after their step, or a later one, had closed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Late {
+    /// The number of records.
+    pub records: u64,
+    /// The first and the last of their steps.
+    pub steps: Option<(Step, Step)>,
+}
+
+impl Late {
+    fn add(&mut self, step: Step) {
+        self.records += 1;
+        let (first, last) = self.steps.unwrap_or((step, step));
+        self.steps = Some((first.min(step), last.max(step)));
+    }
+}
+
+/// The longest silence of a run that can be its own: each agent sends every two seconds.
+const HEARD_NANOS: i64 = 3_000_000_000;
 
 impl Incoming {
     /// Creates the open steps of a run with `world_size` ranks.
@@ -79,11 +103,26 @@ impl Incoming {
             open: BTreeMap::new(),
             ended: BTreeMap::new(),
             bytes: 0,
-            late_records: 0,
+            late: Late::default(),
             excess_records: 0,
             sparse_steps: 0,
             newest_closed: None,
+            received: None,
+            awake: 0,
         }
+    }
+
+    /// Notes that a batch was received at `now`, before its records are added.
+    pub fn hear(&mut self, now: ServerNanos) {
+        let silence = self.received.map_or(0, |before| (now - before).max(0));
+        self.awake += silence.min(HEARD_NANOS);
+        self.received = self.received.max(Some(now));
+    }
+
+    /// Returns the records that arrived too late for their steps.
+    #[must_use]
+    pub fn late(&self) -> Late {
+        self.late
     }
 
     /// Sets the number of ranks that nothing records. No step waits for them.
@@ -96,11 +135,11 @@ impl Incoming {
         self.world_size.saturating_sub(self.absent)
     }
 
-    /// Adds one record of `rank`, received at `now`.
-    pub fn add(&mut self, rank: Rank, event: &Event, now: ServerNanos) {
+    /// Adds one record of `rank`.
+    pub fn add(&mut self, rank: Rank, event: &Event) {
         let step = event.step();
         if self.newest_closed.is_some_and(|closed| step <= closed) {
-            self.late_records += 1;
+            self.late.add(step);
             return;
         }
         // A started collective shows progress and is not part of a step.
@@ -110,7 +149,7 @@ impl Incoming {
         let open = self.open.entry(step).or_insert_with(|| {
             self.bytes += STEP_BYTES;
             let skipped = self.ended.values().filter(|&&ended| ended > step).count();
-            OpenStep { ranks: BTreeMap::new(), done: 0, skipped, opened: now }
+            OpenStep { ranks: BTreeMap::new(), done: 0, skipped, opened: self.awake }
         });
         let partial = open.ranks.entry(rank).or_insert_with(|| {
             self.bytes += RANK_BYTES;
@@ -189,11 +228,12 @@ impl Incoming {
     /// Closes steps in order and returns them: steps that every rank has ended or skipped, and other steps while more
     /// than [`budget::OPEN_BYTES`] bytes are open, or more than [`budget::OPEN_STEPS`] steps of which the oldest has been
     /// open for [`budget::OPEN_NANOS`].
-    pub fn close_ready(&mut self, now: ServerNanos) -> Vec<Closed> {
+    pub fn close_ready(&mut self) -> Vec<Closed> {
         let mut closed = Vec::new();
         while let Some((&step, open)) = self.open.first_key_value() {
             let complete = open.done + open.skipped >= self.recorded();
-            let overdue = self.open.len() > budget::OPEN_STEPS && now - open.opened > budget::OPEN_NANOS;
+            let overdue =
+                self.open.len() > budget::OPEN_STEPS && self.awake - open.opened > budget::OPEN_NANOS;
             if !complete && !overdue && self.bytes <= budget::OPEN_BYTES {
                 break;
             }
@@ -313,9 +353,13 @@ mod tests {
 
     use super::*;
 
-    const START: ServerNanos = ServerNanos(0);
-    /// A time at which steps from [`START`] need not stay open.
-    const LATER: ServerNanos = ServerNanos(budget::OPEN_NANOS + 1);
+    /// Closes steps at a time at which those that are open need not stay open.
+    fn close_later(incoming: &mut Incoming) -> Vec<Closed> {
+        for at in 0..=budget::OPEN_NANOS / HEARD_NANOS + 1 {
+            incoming.hear(ServerNanos(at * HEARD_NANOS));
+        }
+        incoming.close_ready()
+    }
 
     fn end_of(step: u64) -> Event {
         Event::Step(StepRecord {
@@ -330,51 +374,51 @@ mod tests {
     #[test]
     fn steps_close_in_order_once_their_last_rank_has_ended_them() {
         let mut incoming = Incoming::new(2);
-        incoming.add(Rank(0), &end_of(0), START);
-        incoming.add(Rank(0), &end_of(1), START);
-        assert!(incoming.close_ready(LATER).is_empty(), "step 0 is still open");
-        incoming.add(Rank(1), &end_of(0), START);
-        incoming.add(Rank(1), &end_of(1), START);
+        incoming.add(Rank(0), &end_of(0));
+        incoming.add(Rank(0), &end_of(1));
+        assert!(close_later(&mut incoming).is_empty(), "step 0 is still open");
+        incoming.add(Rank(1), &end_of(0));
+        incoming.add(Rank(1), &end_of(1));
         let closed: Vec<u64> =
-            incoming.close_ready(LATER).iter().map(|closed| closed.records.step.0).collect();
+            close_later(&mut incoming).iter().map(|closed| closed.records.step.0).collect();
         assert_eq!(closed, [0, 1]);
-        incoming.add(Rank(1), &end_of(0), START);
-        assert_eq!(incoming.late_records, 1);
+        incoming.add(Rank(1), &end_of(0));
+        assert_eq!(incoming.late().records, 1);
     }
 
     #[test]
     fn a_step_closes_at_once_without_a_rank_that_skipped_it() {
         let mut incoming = Incoming::new(3);
         for step in 0..3 {
-            incoming.add(Rank(0), &end_of(step), START);
+            incoming.add(Rank(0), &end_of(step));
         }
-        incoming.add(Rank(1), &end_of(2), START);
-        assert!(incoming.close_ready(START).is_empty(), "rank 2 may still end step 0");
-        incoming.add(Rank(2), &end_of(1), START);
+        incoming.add(Rank(1), &end_of(2));
+        assert!(incoming.close_ready().is_empty(), "rank 2 may still end step 0");
+        incoming.add(Rank(2), &end_of(1));
         let present = |closed: &Closed| closed.records.ranks.iter().map(Option::is_some).collect::<Vec<_>>();
-        let closed: Vec<Vec<bool>> = incoming.close_ready(START).iter().map(present).collect();
+        let closed: Vec<Vec<bool>> = incoming.close_ready().iter().map(present).collect();
         assert_eq!(closed, [[true, false, false], [true, false, true]]);
-        incoming.add(Rank(2), &end_of(4), START);
-        assert!(incoming.close_ready(START).len() == 1, "rank 2 skipped step 2");
+        incoming.add(Rank(2), &end_of(4));
+        assert!(incoming.close_ready().len() == 1, "rank 2 skipped step 2");
         // Ranks 0 and 1 have not got that far, so nothing counts them as missing.
-        incoming.add(Rank(0), &end_of(4), START);
-        assert!(incoming.close_ready(START).is_empty());
+        incoming.add(Rank(0), &end_of(4));
+        assert!(incoming.close_ready().is_empty());
     }
 
     #[test]
     fn a_step_closes_without_a_rank_that_never_sends() {
         let mut incoming = Incoming::new(2);
         for step in 0..3 {
-            incoming.add(Rank(0), &end_of(step), START);
+            incoming.add(Rank(0), &end_of(step));
         }
-        incoming.add(Rank(1), &end_of(2), START);
+        incoming.add(Rank(1), &end_of(2));
         let closed = incoming.close_overdue();
         assert_eq!(closed.len(), 3);
         assert!(closed[0].records.ranks[1].is_none() && closed[2].records.ranks[1].is_some());
         for step in 3..3 + budget::OPEN_STEPS as u64 + 1 {
-            incoming.add(Rank(0), &end_of(step), START);
+            incoming.add(Rank(0), &end_of(step));
         }
-        assert_eq!(incoming.close_ready(LATER).len(), 1);
+        assert_eq!(close_later(&mut incoming).len(), 1);
     }
 
     #[test]
@@ -382,26 +426,54 @@ mod tests {
         let mut incoming = Incoming::new(2);
         let backlog = 4 * budget::OPEN_STEPS as u64;
         for step in 0..backlog {
-            incoming.add(Rank(0), &end_of(step), START);
-            assert!(incoming.close_ready(START).is_empty());
+            incoming.add(Rank(0), &end_of(step));
+            assert!(incoming.close_ready().is_empty());
         }
-        let two_seconds_on = ServerNanos(2_000_000_000);
+        incoming.hear(ServerNanos(2_000_000_000));
         for step in 0..backlog {
-            incoming.add(Rank(1), &end_of(step), two_seconds_on);
+            incoming.add(Rank(1), &end_of(step));
         }
-        let closed = incoming.close_ready(two_seconds_on);
+        let closed = incoming.close_ready();
         assert_eq!(closed.len() as u64, backlog);
         assert!(closed.iter().all(|closed| closed.records.ranks.iter().all(Option::is_some)));
-        assert_eq!(incoming.late_records, 0);
+        assert_eq!(incoming.late().records, 0);
+    }
+
+    #[test]
+    fn no_step_grows_old_while_the_server_is_stopped() {
+        let mut incoming = Incoming::new(2);
+        incoming.hear(ServerNanos(0));
+        incoming.add(Rank(0), &end_of(0));
+        // The server is stopped for a minute, and then reads what rank 0 sent meanwhile before what rank 1 sent.
+        incoming.hear(ServerNanos(60_000_000_000));
+        let sent = 1..2 * budget::OPEN_STEPS as u64;
+        sent.clone().for_each(|step| incoming.add(Rank(0), &end_of(step)));
+        assert!(incoming.close_ready().is_empty(), "rank 1 is missing only so far");
+        incoming.hear(ServerNanos(60_100_000_000));
+        incoming.add(Rank(1), &end_of(0));
+        sent.for_each(|step| incoming.add(Rank(1), &end_of(step)));
+        let closed = incoming.close_ready();
+        assert_eq!(closed.len(), 2 * budget::OPEN_STEPS);
+        assert!(closed.iter().all(|closed| closed.records.ranks.iter().all(Option::is_some)));
+    }
+
+    #[test]
+    fn records_that_arrive_too_late_are_counted_with_their_steps() {
+        let mut incoming = Incoming::new(1);
+        for step in [100, 99, 7, 98] {
+            incoming.add(Rank(0), &end_of(step));
+            incoming.close_ready();
+        }
+        assert_eq!(incoming.late(), Late { records: 3, steps: Some((Step(7), Step(99))) });
     }
 
     #[test]
     fn a_step_that_hardly_any_rank_sent_is_counted_and_takes_no_memory() {
         let mut incoming = Incoming::new(65_536);
         for step in 0..3_000 {
-            incoming.add(Rank(0), &end_of(step), START);
+            incoming.add(Rank(0), &end_of(step));
         }
-        assert!(incoming.close_ready(LATER).is_empty());
+        assert!(close_later(&mut incoming).is_empty());
         assert_eq!(incoming.sparse_steps, 3_000 - budget::OPEN_STEPS as u64);
         assert!(incoming.bytes() < 256 << 10, "{} bytes", incoming.bytes());
         assert!(incoming.close_all().is_empty());
@@ -419,10 +491,10 @@ mod tests {
             cpu_nanos: 0,
         };
         for _ in 0..budget::RANK_STEP_RECORDS + 7 {
-            incoming.add(Rank(0), &Event::Span(span), START);
+            incoming.add(Rank(0), &Event::Span(span));
         }
-        incoming.add(Rank(0), &end_of(0), START);
-        let closed = incoming.close_ready(LATER);
+        incoming.add(Rank(0), &end_of(0));
+        let closed = close_later(&mut incoming);
         let rank = closed[0].records.ranks[0].as_ref().expect("rank 0 ended the step");
         assert_eq!((rank.spans.len(), incoming.excess_records), (budget::RANK_STEP_RECORDS, 7));
         assert_eq!(incoming.bytes(), 0);

@@ -34,12 +34,12 @@ pub fn run(layout: &Layout, id: &RunId) -> Result<Option<Run>, StoreError> {
         let _refused_again = run.apply(batch, at);
         Ok::<(), StoreError>(())
     })?;
-    if replayed.is_none() && !condition.damage.is_empty() {
+    if replayed.is_none() && condition.has_lost_batches() {
         let reasons: Vec<String> = condition.to_gaps().into_iter().map(|gap| gap.sentence).collect();
         return Err(StoreError::content(&layout.run(id), reasons.join("; ")));
     }
     if let Some(run) = &mut replayed {
-        run.set_storage_gaps(condition.to_gaps());
+        run.set_condition(condition);
         let captures = Captures::of(layout.folder(id));
         captures.newest_comparison().into_iter().for_each(|compared| run.set_traced(compared));
         // A request does not end with the server that made it, as long as it is current.

@@ -13,8 +13,8 @@ use wire::clock::{MonoNanos, ServerNanos};
 use wire::ids::{Incarnation, RunId, Seq, Step};
 use wire::request::{RecordingRequest, TraceRequest};
 use wire::traces::TraceSummary;
+use wire::views::Hang;
 use wire::views::captures::TraceComparison;
-use wire::views::{Gap, Hang};
 use wire::workload::Workload;
 
 use super::clocks::Clocks;
@@ -27,6 +27,7 @@ use super::ranks::Ranks;
 use super::stacks::{RankStacks, Wanted};
 use super::steps::{Done, Steps, Work};
 use super::usage::RankUsage;
+use crate::store::batches::Condition;
 
 mod attributes;
 mod bursts;
@@ -161,6 +162,8 @@ pub struct Run {
     clocks: Clocks,
     first_seen: ServerNanos,
     last_seen: ServerNanos,
+    /// Since when the server listens to the run without a stop.
+    listens_from: ServerNanos,
     incoming: Incoming,
     steps: Steps,
     completed_steps: u64,
@@ -173,8 +176,8 @@ pub struct Run {
     hang_asked: Option<RecordingRequest>,
     /// What differs between the newest traces of two ranks.
     traced: Option<Arc<TraceComparison>>,
-    /// What a report cannot cover because of the state of the run's files.
-    storage_gaps: Vec<Gap>,
+    /// The condition of the run's files.
+    condition: Condition,
     refused: Refused,
     attempts: Attempts,
     /// The claims of new processes to continue with another world size.
@@ -201,6 +204,7 @@ impl Run {
             clocks: Clocks::default(),
             first_seen: now,
             last_seen: now,
+            listens_from: now,
             steps: Steps::default(),
             completed_steps: 0,
             last_step_at: None,
@@ -209,11 +213,17 @@ impl Run {
             stacks_wanted: Wanted::default(),
             hang_asked: None,
             traced: None,
-            storage_gaps: Vec::new(),
+            condition: Condition::default(),
             refused: Refused::default(),
             attempts: Attempts::default(),
             world_claims: Claims::default(),
         }
+    }
+
+    /// Notes that the server was stopped until `now`. Silence before that is not the run's.
+    pub fn listen_from(&mut self, now: ServerNanos) {
+        self.listens_from = now;
+        self.last_step_at = self.last_step_at.map(|_| now);
     }
 
     /// Applies the changes that time alone causes: overdue steps close, and hangs are detected.

@@ -131,6 +131,7 @@ impl Gathered {
         let batch = &received.batch;
         let first = || (batch.world_size, Incoming::new(batch.world_size as usize));
         let (world_size, incoming) = self.open.get_or_insert_with(first);
+        incoming.hear(received.at);
         let is_another = self.speakers.get(&batch.rank) != Some(&batch.incarnation);
         let mut closed = Vec::new();
         if is_another && batch.world_size != *world_size {
@@ -144,14 +145,14 @@ impl Gathered {
             {
                 incoming.restart(batch.rank);
             }
-            batch.events.iter().for_each(|event| incoming.add(batch.rank, event, received.at));
+            batch.events.iter().for_each(|event| incoming.add(batch.rank, event));
         }
         match incoming.only_open() {
             Some(step) if incoming.bytes() > limits.bytes => {
                 Err(NotRead::TooLarge { step, bytes: limits.bytes })
             }
             _ => {
-                closed.extend(incoming.close_ready(received.at));
+                closed.extend(incoming.close_ready());
                 Ok(closed)
             }
         }

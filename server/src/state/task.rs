@@ -47,6 +47,9 @@ const REPORT_AT_LEAST_EVERY_NANOS: i64 = 1_000_000_000;
 /// The longest time between reports of a live run, in nanoseconds, per run in memory. It applies above 100 runs, so
 /// that thousands of silent runs leave the processor to active ones.
 const REPORT_ONE_EVERY_NANOS: i64 = 10_000_000;
+/// The time without a look at the clock after which the process was stopped (SIGSTOP, a paused machine), in nanoseconds. Publishing for
+/// 10,000 live runs takes about 40 ms.
+const STOPPED_NANOS: i64 = 3_000_000_000;
 /// The number of steps in a snapshot, which is how far a live reader may fall behind. Older steps are sent on request.
 const LIVE_STEPS: usize = 2_000;
 /// The largest number of reports made at a time.
@@ -105,6 +108,8 @@ pub(super) struct Task {
     has_new_step: bool,
     /// The time when the task began to accept batches.
     since: ServerNanos,
+    /// The time of the last look at the clock.
+    looked: ServerNanos,
 }
 
 impl Task {
@@ -130,6 +135,7 @@ impl Task {
             waiting_for_disk: 0,
             has_new_step: false,
             since: clock.now(),
+            looked: clock.now(),
         };
         // Publish the replayed runs before the first request.
         task.show_replayed();
@@ -233,6 +239,12 @@ impl Task {
             }
             Command::View { run: id } => {
                 self.runs.held.get_mut(&id).into_iter().for_each(|held| held.pace.view(now));
+            }
+            Command::Lost { run: id, lost } => {
+                if let Some(held) = self.runs.held.get_mut(&id) {
+                    held.run.lose(lost);
+                    held.changed();
+                }
             }
             Command::Placed { run: id, step, reply } => self.place(id, step, reply),
             Command::PlacedBetween { first, last, most, reply, .. } => {
@@ -508,8 +520,20 @@ impl Task {
         self.publisher.send_replace(Arc::new(snapshot));
     }
 
+    /// If this process was stopped for a while, its runs have not been silent: nobody listened.
+    fn notice_a_stop(&mut self, now: ServerNanos) {
+        let away = now - self.looked;
+        if away > STOPPED_NANOS {
+            tracing::warn!(seconds = away / 1_000_000_000, "this server did not run for some time");
+            self.since = now;
+            self.runs.held.values_mut().for_each(|held| held.run.listen_from(now));
+        }
+        self.looked = now;
+    }
+
     fn publish(&mut self) {
         let now = self.clock.now();
+        self.notice_a_stop(now);
         let of_all = REPORT_ONE_EVERY_NANOS.saturating_mul(self.runs.held.len() as i64);
         let every = REPORT_AT_LEAST_EVERY_NANOS.max(of_all);
         for (id, held) in &mut self.runs.held {

@@ -11,6 +11,7 @@ use super::StoreError;
 use super::directory::Layout;
 use super::files::Files;
 use super::folder::RunFolder;
+use super::losses;
 use super::manifest::LogDamage;
 use super::segment::Received;
 
@@ -22,47 +23,74 @@ const MAX_NAMED: usize = 5;
 pub struct Condition {
     /// Acknowledged batches that are lost.
     pub damage: Vec<LogDamage>,
+    /// Acknowledged batches that were removed while a server recorded the run.
+    pub lost: Vec<LogDamage>,
     /// The number of segments without checksums, which an older version wrote.
     pub unchecked: usize,
+    /// The number of segments that the manifest does not name, and that are read without checksums.
+    pub unnamed: usize,
 }
 
 impl Condition {
     /// Returns what a report on the run does not cover.
     #[must_use]
     pub fn to_gaps(&self) -> Vec<Gap> {
-        let mut gaps = Vec::new();
-        if !self.damage.is_empty() {
-            let batches: u64 = self.damage.iter().map(|damage| damage.batches).sum();
-            let named = self.damage.iter().take(MAX_NAMED).map(|damage| damage.reason.as_str());
-            let named = named.collect::<Vec<_>>().join("; ");
-            let more = match self.damage.len().saturating_sub(MAX_NAMED) {
-                0 => String::new(),
-                more => format!("; and {more} more files"),
-            };
-            gaps.push(Gap {
-                kind: GapKind::StoredBatches,
-                sentence: format!(
-                    "the disk damaged at least {batches} stored {}, which no figure includes ({named}{more}); \
-                     the damaged files are kept",
-                    if batches == 1 { "batch" } else { "batches" }
-                ),
-            });
-        }
-        if self.unchecked > 0 {
-            gaps.push(Gap {
-                kind: GapKind::Checksums,
-                sentence: format!(
-                    "an older version wrote {} without checksums: damage to {} is not detected",
-                    if self.unchecked == 1 {
-                        "1 segment".into()
-                    } else {
-                        format!("{} segments", self.unchecked)
-                    },
-                    if self.unchecked == 1 { "it" } else { "them" },
-                ),
-            });
-        }
-        gaps
+        let damaged = described(&self.damage).map(|(batches, named)| {
+            format!(
+                "the disk damaged at least {batches}, which no figure includes ({named}); the damaged files are kept"
+            )
+        });
+        let lost = described(&self.lost).map(|(batches, named)| {
+            format!(
+                "at least {batches} were removed from the disk while the run was recorded ({named}): figures include them only as long as \
+                 this server has them in memory"
+            )
+        });
+        let unchecked = segments(self.unchecked).map(|(segments, them)| {
+            format!("an older version wrote {segments} without checksums: damage to {them} is not detected")
+        });
+        let unnamed = segments(self.unnamed).map(|(segments, them)| {
+            format!(
+                "manifest.json is missing or does not name {segments}, so that damage to {them} is not detected: it was removed or \
+                 replaced"
+            )
+        });
+        let of_batches =
+            [damaged, lost].into_iter().flatten().map(|sentence| (GapKind::StoredBatches, sentence));
+        let of_checksums =
+            [unchecked, unnamed].into_iter().flatten().map(|sentence| (GapKind::Checksums, sentence));
+        of_batches.chain(of_checksums).map(|(kind, sentence)| Gap { kind, sentence }).collect()
+    }
+
+    /// Returns true if acknowledged batches cannot be read.
+    #[must_use]
+    pub fn has_lost_batches(&self) -> bool {
+        !self.damage.is_empty() || !self.lost.is_empty()
+    }
+}
+
+/// Returns how many batches are lost, and where; `None` if none are.
+fn described(damage: &[LogDamage]) -> Option<(String, String)> {
+    if damage.is_empty() {
+        return None;
+    }
+    let batches: u64 = damage.iter().map(|damage| damage.batches).sum();
+    let batches = format!("{batches} stored {}", if batches == 1 { "batch" } else { "batches" });
+    let named = damage.iter().take(MAX_NAMED).map(|damage| damage.reason.as_str());
+    let named = named.collect::<Vec<_>>().join("; ");
+    let more = match damage.len().saturating_sub(MAX_NAMED) {
+        0 => String::new(),
+        more => format!("; and {more} more files"),
+    };
+    Some((batches, named + &more))
+}
+
+/// Returns a number of segments, and the pronoun for them; `None` for 0.
+fn segments(count: usize) -> Option<(String, &'static str)> {
+    match count {
+        0 => None,
+        1 => Some(("1 segment".into(), "it")),
+        _ => Some((format!("{count} segments"), "them")),
     }
 }
 
@@ -121,7 +149,12 @@ pub fn each_batch<E: From<StoreError>>(
     mut visit: impl FnMut(Received) -> Result<(), E>,
 ) -> Result<Condition, E> {
     let mut files = Files::list(folder)?;
-    let mut condition = Condition { damage: Vec::new(), unchecked: files.unchecked() };
+    let mut condition = Condition {
+        lost: losses::read(folder)?,
+        unchecked: files.unchecked(),
+        unnamed: files.unnamed(),
+        ..Condition::default()
+    };
     for number in files.numbers() {
         let (batches, damage) = files.read(number, None)?;
         condition.damage.extend(damage);

@@ -1,15 +1,18 @@
 //! The data directory: its layout, its lock, and the clock of its runs.
 
 use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use serde::{Deserialize, Serialize};
 use wire::ids::RunId;
 
-use super::disk::{Disk, LocalDisk};
+use super::disk::Disk;
 use super::folder::RunFolder;
+use super::local_disk::{self, LocalDisk};
 use super::{StoreError, signed};
 use crate::clock::ServerClock;
 
@@ -24,24 +27,37 @@ pub fn default_path() -> PathBuf {
         .unwrap_or_else(|| PathBuf::from("paceline-data"))
 }
 
+/// The size of the file that is written to find out whether anything can be written, in bytes: more than fits beside a file's name.
+const TRIAL_BYTES: usize = 4_096;
+
+/// Returns the path without the links in the part of it that exists.
+fn without_links(path: &Path) -> PathBuf {
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let real = whole.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
+    let joined = real.and_then(|(above, real)| Some(real.join(whole.strip_prefix(above).ok()?)));
+    joined.unwrap_or(whole)
+}
+
 /// The paths in a data directory, and the disk that it is on.
 #[derive(Clone, Debug)]
 pub struct Layout {
     root: PathBuf,
     disk: Arc<dyn Disk>,
+    /// What is locked, once this process holds the directory.
+    locked: Arc<OnceLock<Locked>>,
 }
 
 impl Layout {
     /// Returns the layout of the directory `root` on this machine. The directory need not exist.
     #[must_use]
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self::on(Arc::new(LocalDisk), root)
+        Self::on(Arc::new(LocalDisk), without_links(&root.into()))
     }
 
     /// Returns the layout of the directory `root` on another disk.
     #[must_use]
     pub fn on(disk: Arc<dyn Disk>, root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), disk }
+        Self { root: root.into(), disk, locked: Arc::default() }
     }
 
     /// Returns the path of the data directory.
@@ -69,6 +85,30 @@ impl Layout {
             let _not_ours = self.disk.sync_folder(above);
         }
         Ok(())
+    }
+
+    /// Checks that the directory that this process locked is still in its place.
+    ///
+    /// # Errors
+    /// Returns an error if it was removed or replaced. Another server may then hold what is in its place.
+    pub fn check_is_held(&self) -> Result<(), StoreError> {
+        match self.locked.get() {
+            Some(locked) if !locked.is_in_place() => Err(StoreError::content(
+                &self.root,
+                "the data directory was removed or replaced while this server ran: restart the server",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes a small file and removes it.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be written, for example because the disk is full.
+    pub fn try_to_write(&self) -> Result<(), StoreError> {
+        let path = self.root.join("trial.tmp");
+        self.disk.write(&path, &[0; TRIAL_BYTES]).map_err(StoreError::io(&path, "write"))?;
+        self.disk.remove(&path).map_err(StoreError::io(&path, "remove"))
     }
 
     /// Returns the files of a run.
@@ -106,32 +146,83 @@ pub struct ServerFile {
     pub unix_minus_boot_nanos: i64,
 }
 
+/// The file that is locked, or the directory itself if no file can be created in it.
+#[derive(Debug)]
+struct Lock {
+    path: PathBuf,
+    file: File,
+}
+
+impl Lock {
+    /// Opens what is to be locked. The directory may be read-only, or its disk full.
+    fn open(root: &Path) -> Result<Self, StoreError> {
+        let path = root.join("lock");
+        let opened = local_disk::open(&path, OFlags::RDWR | OFlags::CREATE)
+            .or_else(|_| local_disk::open(&path, OFlags::RDONLY))
+            .map(|file| Self { path: path.clone(), file });
+        let itself = || local_disk::open(root, OFlags::RDONLY | OFlags::DIRECTORY);
+        opened.or_else(|error| match path.symlink_metadata() {
+            Err(missing) if missing.kind() == ErrorKind::NotFound => {
+                let file = itself().map_err(StoreError::io(root, "open"))?;
+                Ok(Self { path: root.to_owned(), file })
+            }
+            _ => Err(StoreError::io(&path, "open")(error)),
+        })
+    }
+
+    fn locked(&self) -> std::io::Result<Locked> {
+        let file = self.file.metadata()?;
+        Ok(Locked { path: self.path.clone(), device: file.dev(), inode: file.ino() })
+    }
+}
+
+/// The file or folder that is locked.
+#[derive(Debug)]
+struct Locked {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl Locked {
+    fn is_in_place(&self) -> bool {
+        let is_it = |there: fs::Metadata| (there.dev(), there.ino()) == (self.device, self.inode);
+        self.path.symlink_metadata().is_ok_and(is_it)
+    }
+}
+
 /// A data directory that this process has locked. The lock is released when the value is dropped or the process dies.
 #[derive(Debug)]
 pub struct Held {
-    /// The paths of the directory.
-    pub layout: Layout,
+    layout: Layout,
     /// The clock of the directory's runs.
     pub clock: ServerClock,
     file: ServerFile,
-    _lock: File,
+    /// The reason why nothing can be written to the directory.
+    unwritable: Option<StoreError>,
+    _lock: Lock,
 }
 
 impl Held {
-    /// Creates the directory if it does not exist, and locks it.
+    /// Creates the directory if it does not exist, and locks it. A directory that cannot be written, because its disk is full or
+    /// read-only, is held too: its runs can be read when they are needed most.
     ///
     /// # Errors
-    /// Returns [`StoreError::InUse`] if another server holds the directory, or an I/O error if it cannot be created or
-    /// written.
+    /// Returns [`StoreError::InUse`] if another server holds the directory, or an I/O error if it cannot be created.
     pub fn acquire(layout: Layout) -> Result<Self, StoreError> {
-        layout.create()?;
-        let lock_path = layout.root.join("lock");
-        let lock = File::create(&lock_path).map_err(StoreError::io(&lock_path, "create"))?;
+        let created = layout.create();
+        let mut unwritable = match created {
+            Err(error) if layout.root.join("runs").is_dir() => Some(error),
+            created => created.map(|()| None)?,
+        };
+        let lock = Lock::open(&layout.root)?;
         let known = read(&layout);
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if flock(&lock.file, FlockOperation::NonBlockingLockExclusive).is_err() {
             let known = known.unwrap_or_default();
             return Err(StoreError::InUse { path: layout.root, pid: known.pid, address: known.address });
         }
+        let locked = lock.locked().map_err(StoreError::io(&lock.path, "inspect"))?;
+        let _set_once = layout.locked.set(locked);
         let boot_id = boot_id();
         let same_boot = known.filter(|known| !boot_id.is_empty() && known.boot_id == boot_id);
         let clock = same_boot.map_or_else(ServerClock::start, |known| {
@@ -143,17 +234,22 @@ impl Held {
             boot_id,
             unix_minus_boot_nanos: clock.difference(),
         };
-        write(&layout, &file)?;
-        Ok(Self { layout, clock, file, _lock: lock })
+        unwritable = unwritable.or(write(&layout, &file).err());
+        Ok(Self { layout, clock, file, unwritable, _lock: lock })
     }
 
-    /// Records the address that the server listens on, for other programs.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be written.
-    pub fn announce(&mut self, address: &str) -> Result<(), StoreError> {
+    /// Returns the reason why nothing can be written to the directory, if so.
+    #[must_use]
+    pub fn unwritable(&self) -> Option<&StoreError> {
+        self.unwritable.as_ref()
+    }
+
+    /// Records the address that the server listens on, for other programs, unless nothing can be written.
+    pub fn announce(&mut self, address: &str) {
         self.file.address = Some(address.to_owned());
-        write(&self.layout, &self.file)
+        if let Err(error) = write(&self.layout, &self.file) {
+            self.unwritable.get_or_insert(error);
+        }
     }
 }
 
@@ -165,7 +261,7 @@ fn server_file(layout: &Layout) -> PathBuf {
 /// clock.
 fn read(layout: &Layout) -> Option<ServerFile> {
     let path = server_file(layout);
-    let text = String::from_utf8_lossy(&fs::read(&path).ok()?).into_owned();
+    let text = String::from_utf8_lossy(&layout.disk.read(&path).ok()?).into_owned();
     // Older versions wrote no checksum. A wrong checksum stays in the text as an unknown field, which is an error.
     let file = serde_json::from_str(&signed::verified(&text).unwrap_or(text));
     if let Err(error) = &file {
@@ -177,7 +273,7 @@ fn read(layout: &Layout) -> Option<ServerFile> {
 fn write(layout: &Layout, file: &ServerFile) -> Result<(), StoreError> {
     let path = server_file(layout);
     let json = signed::sign(file).map_err(|error| StoreError::content(&path, error))?;
-    write_atomically(&LocalDisk, &path, &json)
+    write_atomically(layout.disk.as_ref(), &path, &json)
 }
 
 fn boot_id() -> String {
@@ -205,7 +301,7 @@ mod tests {
     fn a_directory_has_one_server_at_a_time_and_one_clock() {
         let root = tempfile::tempdir().unwrap();
         let mut first = Held::acquire(Layout::new(root.path())).unwrap();
-        first.announce("http://127.0.0.1:9").unwrap();
+        first.announce("http://127.0.0.1:9");
         let error = Held::acquire(Layout::new(root.path())).unwrap_err().to_string();
         assert!(error.contains("in use") && error.contains("http://127.0.0.1:9"), "{error}");
         let clock = first.clock;

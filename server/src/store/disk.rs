@@ -3,13 +3,8 @@
 //! The trait makes no decisions: the caller decides what to sync and when, and what a failure means.
 
 use std::fmt;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::io;
 use std::path::Path;
-
-const PRIVATE_FILE: u32 = 0o600;
-const PRIVATE_FOLDER: u32 = 0o700;
 
 /// A file system.
 pub trait Disk: fmt::Debug + Send + Sync {
@@ -93,74 +88,10 @@ pub trait AppendFile: Send {
     /// # Errors
     /// Returns an error if the file cannot be truncated.
     fn cut(&mut self, length: u64) -> io::Result<()>;
-}
 
-/// The file system of this machine. New files and folders are private to the user whatever the process's umask is,
-/// because `paceline run` leaves the umask to its ranks.
-#[derive(Clone, Copy, Debug)]
-pub struct LocalDisk;
-
-impl Disk for LocalDisk {
-    fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
-        let names = fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name().into_string().ok()));
-        // Names of storage files are ASCII: a name that is not UTF-8 is some other file.
-        names.filter_map(Result::transpose).collect()
-    }
-
-    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        fs::read(path)
-    }
-
-    fn create(&self, path: &Path) -> io::Result<Box<dyn AppendFile>> {
-        Ok(Box::new(OpenOptions::new().append(true).create_new(true).mode(PRIVATE_FILE).open(path)?))
-    }
-
-    fn reopen(&self, path: &Path) -> io::Result<(Box<dyn AppendFile>, u64)> {
-        let file = OpenOptions::new().append(true).open(path)?;
-        let length = file.metadata()?.len();
-        Ok((Box::new(file), length))
-    }
-
-    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let mut file =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(PRIVATE_FILE).open(path)?;
-        file.write_all(bytes)?;
-        file.sync_all()
-    }
-
-    fn cut(&self, path: &Path, length: u64) -> io::Result<()> {
-        let file = OpenOptions::new().write(true).open(path)?;
-        file.set_len(length)?;
-        file.sync_all()
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        fs::rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        fs::remove_file(path)
-    }
-
-    fn create_folder(&self, path: &Path) -> io::Result<()> {
-        DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER).create(path)
-    }
-
-    fn sync_folder(&self, path: &Path) -> io::Result<()> {
-        File::open(path)?.sync_all()
-    }
-}
-
-impl AppendFile for File {
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.write_all(bytes)
-    }
-
-    fn sync(&mut self) -> io::Result<()> {
-        self.sync_data()
-    }
-
-    fn cut(&mut self, length: u64) -> io::Result<()> {
-        self.set_len(length)
-    }
+    /// Returns true if `path` still names this file.
+    ///
+    /// # Errors
+    /// Returns an error if that cannot be found out.
+    fn is_at(&self, path: &Path) -> io::Result<bool>;
 }

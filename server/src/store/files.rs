@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use wire::ids::Step;
 
-use super::folder::RunFolder;
+use super::folder::{RunFolder, segment_name};
 use super::manifest::{LogDamage, Manifest, Sealed};
 use super::segment::Received;
 use super::{StepRange, StoreError, log_reader, segment};
@@ -18,6 +18,8 @@ pub struct Files<'a> {
     folder: &'a RunFolder,
     manifest: Manifest,
     numbers: BTreeSet<u32>,
+    /// The number of segments that the manifest did not name.
+    unnamed: usize,
 }
 
 impl<'a> Files<'a> {
@@ -27,12 +29,22 @@ impl<'a> Files<'a> {
     /// Returns an error if the files cannot be listed or the manifest cannot be read.
     pub fn list(folder: &'a RunFolder) -> Result<Self, StoreError> {
         // Logs are listed before the manifest is read: if a server seals a log and removes it first, the manifest names
-        // its segment.
+        // its segment. Segments are listed before logs, so that one without a log is finished.
+        let segments = folder.segments()?;
         let logs = folder.logs()?;
-        let manifest = Manifest::read(folder)?;
+        let mut manifest = Manifest::read(folder)?;
+        let is_lost = |number: &u32| !logs.contains(number) && manifest.find(*number).is_none();
+        let unnamed: Vec<u32> = segments.into_iter().filter(is_lost).collect();
+        unnamed.iter().for_each(|&number| manifest.put(Sealed::unchecked(segment_name(number))));
         let sealed = manifest.segments.iter().map(Sealed::number);
         let numbers = logs.into_iter().chain(sealed).collect();
-        Ok(Self { folder, manifest, numbers })
+        Ok(Self { folder, manifest, numbers, unnamed: unnamed.len() })
+    }
+
+    /// Returns the number of segments that the manifest does not name although their logs are gone: it was removed or replaced.
+    #[must_use]
+    pub fn unnamed(&self) -> usize {
+        self.unnamed
     }
 
     /// Returns the numbers of all files, oldest first.
@@ -44,7 +56,8 @@ impl<'a> Files<'a> {
     /// Returns the number of segments without checksums, which an older version wrote.
     #[must_use]
     pub fn unchecked(&self) -> usize {
-        self.manifest.segments.iter().filter(|sealed| sealed.files.is_empty()).count()
+        let unchecked = self.manifest.segments.iter().filter(|sealed| sealed.files.is_empty()).count();
+        unchecked - self.unnamed
     }
 
     /// Returns false if the files of this number are known to have no record of these steps, and true otherwise.

@@ -43,6 +43,14 @@ impl RunFolder {
         Ok(numbers)
     }
 
+    /// Returns the numbers of all segments, finished or not.
+    ///
+    /// # Errors
+    /// Returns an error if the directory exists and cannot be listed.
+    pub fn segments(&self) -> Result<Vec<u32>, StoreError> {
+        Ok(self.names()?.iter().filter_map(|name| segment_number(name)).collect())
+    }
+
     /// Returns the largest number of any log or segment, finished or not, or 0 if there is none.
     ///
     /// # Errors

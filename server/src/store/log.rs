@@ -13,16 +13,21 @@ use tokio::sync::oneshot;
 use wire::ids::RunId;
 
 use super::StoreError;
+use super::manifest::LogDamage;
 use super::sealer::Sealer;
 use crate::metrics::ServerMetrics;
 use crate::vitals::Vitals;
-use writer::{Record, Writer};
+use writer::{Appended, Record, Writer};
 
 /// The shortest time between log messages about a disk that accepts no batches.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
 /// The time after which the file of a silent run is closed; at the latest it is closed after twice this time. Agents of
 /// a live run send every two seconds.
 const REST_EVERY: Duration = Duration::from_secs(15);
+/// The time for which it is known that batches can be stored, or cannot.
+const PROBE_EVERY: Duration = Duration::from_secs(5);
+/// The time within which the disk must answer whether batches can be stored.
+const PROBED_WITHIN: Duration = Duration::from_secs(2);
 /// The largest number of appends that wait for the writer. Each is a frame of at most 4 MiB; a usual frame is 2 KB.
 const QUEUE: usize = 1_024;
 /// The largest number of requests handled together. All frames of a run among them are written under one sync.
@@ -44,12 +49,14 @@ enum Request {
     Append(Append),
     /// The run is over. Its log is to be closed and sealed.
     Close(RunId),
+    /// Whether batches can be stored is to be said.
+    Probe(oneshot::Sender<Result<(), String>>),
 }
 
 struct Append {
     run: RunId,
     record: Record,
-    done: oneshot::Sender<Result<(), AppendError>>,
+    done: oneshot::Sender<Result<Option<LogDamage>, AppendError>>,
 }
 
 /// A handle to the log thread. Clones share it.
@@ -70,16 +77,17 @@ impl Log {
         vitals: &Vitals,
     ) -> std::io::Result<Self> {
         let (queue, waiting) = mpsc::sync_channel(QUEUE);
-        let thread = Thread { writer, metrics, sealer, rested: Instant::now(), complained: None };
+        let thread =
+            Thread { writer, metrics, sealer, rested: Instant::now(), complained: None, stored: None };
         vitals.spawn("paceline-log", move || thread.run(&waiting))?;
         Ok(Self { queue })
     }
 
-    /// Appends a batch and returns once it is on disk.
+    /// Appends a batch and returns once it is on disk. Returns earlier batches of the run that were found to be removed from the disk.
     ///
     /// # Errors
     /// Returns the reason ([`AppendError`]) if the batch is not on disk.
-    pub async fn append(&self, run: RunId, record: Record) -> Result<(), AppendError> {
+    pub async fn append(&self, run: RunId, record: Record) -> Result<Option<LogDamage>, AppendError> {
         let (done, synced) = oneshot::channel();
         let append = Request::Append(Append { run, record, done });
         self.queue.try_send(append).map_err(|error| match error {
@@ -87,6 +95,20 @@ impl Log {
             mpsc::TrySendError::Disconnected(_) => AppendError::Disk("the log thread has stopped".into()),
         })?;
         synced.await.unwrap_or_else(|_| Err(AppendError::Disk("the log thread has stopped".into())))
+    }
+
+    /// Returns the reason why batches cannot be stored now, if so: that of the newest batch, or else of a file that is written to try.
+    ///
+    /// # Errors
+    /// Returns the reason if batches cannot be stored.
+    pub async fn can_store(&self) -> Result<(), String> {
+        let (reply, answer) = oneshot::channel();
+        self.queue.try_send(Request::Probe(reply)).map_err(|_| "too many batches are waiting".to_owned())?;
+        match tokio::time::timeout(PROBED_WITHIN, answer).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err("the log thread has stopped".into()),
+            Err(_) => Err(format!("the disk has not answered for {} s", PROBED_WITHIN.as_secs())),
+        }
     }
 
     /// Closes the log of a run that is over. A late batch starts a new log.
@@ -105,23 +127,49 @@ struct Thread {
     rested: Instant,
     /// The time of the last message about a disk that accepts no batches.
     complained: Option<Instant>,
+    /// Whether batches could be stored, and when that was found out.
+    stored: Option<(Instant, Result<(), String>)>,
 }
 
 impl Thread {
     fn run(mut self, waiting: &mpsc::Receiver<Request>) {
         while let Some(first) = self.next(waiting) {
             let (mut by_run, mut over) = (BTreeMap::<RunId, Vec<Append>>::new(), Vec::new());
+            let mut probes = Vec::new();
             for request in std::iter::once(first).chain(waiting.try_iter().take(GROUP - 1)) {
                 match request {
                     Request::Append(append) => by_run.entry(append.run.clone()).or_default().push(append),
                     Request::Close(run) => over.push(run),
+                    Request::Probe(reply) => probes.push(reply),
                 }
             }
             for (run, group) in by_run {
                 self.commit(&run, group);
             }
             over.iter().for_each(|run| self.close(run));
+            for reply in probes {
+                // A client that disconnected needs no answer.
+                let _gone = reply.send(self.can_store());
+            }
         }
+    }
+
+    /// Returns whether batches can be stored, from the newest batch or from a trial.
+    fn can_store(&mut self) -> Result<(), String> {
+        match &self.stored {
+            Some((at, known)) if at.elapsed() < PROBE_EVERY => known.clone(),
+            _ => {
+                let tried = self.writer.try_to_write().map_err(|error| error.to_string());
+                self.note(tried.clone());
+                tried
+            }
+        }
+    }
+
+    /// Notes whether batches can be stored.
+    fn note(&mut self, stored: Result<(), String>) {
+        self.metrics.can_store.set(i64::from(stored.is_ok()));
+        self.stored = Some((Instant::now(), stored));
     }
 
     /// Returns the next request, or `None` once all handles are gone.
@@ -145,19 +193,23 @@ impl Thread {
             group.into_iter().map(|append| (append.record, append.done)).unzip();
         let outcome = self.writer.append(run, &records);
         self.metrics.synced(started.elapsed());
-        let answer = match outcome {
-            Ok(closed) => {
-                closed.into_iter().for_each(|closed| self.sealer.seal(closed));
-                Ok(())
+        self.note(outcome.as_ref().map(drop).map_err(ToString::to_string));
+        let (answer, mut lost) = match outcome {
+            Ok(Appended { full, lost }) => {
+                full.into_iter().for_each(|full| self.sealer.seal(full));
+                if let Some(lost) = &lost {
+                    tracing::error!(%run, batches = lost.batches, reason = %lost.reason, "stored batches are lost");
+                }
+                (Ok(()), lost)
             }
             Err(error) => {
                 self.complain(&error);
-                Err(AppendError::Disk(error.to_string()))
+                (Err(AppendError::Disk(error.to_string())), None)
             }
         };
         for done in waiting {
             // A client that disconnected before its answer sends the batch again.
-            let _gone = done.send(answer.clone());
+            let _gone = done.send(answer.clone().map(|()| lost.take()));
         }
     }
 

@@ -92,6 +92,12 @@ struct ManifestV1 {
 }
 
 impl Sealed {
+    /// Returns a segment of which only the name is known.
+    #[must_use]
+    pub fn unchecked(name: String) -> Self {
+        Self { name, batches: 0, steps: None, files: BTreeMap::new(), damage: None }
+    }
+
     /// Returns the segment's number.
     #[must_use]
     pub fn number(&self) -> u32 {
@@ -152,9 +158,8 @@ impl Manifest {
     fn parse(bytes: &[u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
         if let Ok(old) = serde_json::from_str::<ManifestV1>(text) {
-            let segment =
-                |name| Sealed { name, batches: 0, steps: None, files: BTreeMap::new(), damage: None };
-            return Self { version: 1, segments: old.segments.into_iter().map(segment).collect() }.checked();
+            let segments = old.segments.into_iter().map(Sealed::unchecked).collect();
+            return Self { version: 1, segments }.checked();
         }
         let broken = "it does not match its checksum: it was damaged on disk or edited";
         let json = signed::verified(text).ok_or(broken)?;

@@ -3,10 +3,11 @@
 //!
 //! A seed plays several server lifetimes. In each one the server starts, accepts batches of two ranks, closes the log's
 //! file while the run is silent or another run needs its place, seals, and dies: it is killed, or the power is cut at
-//! any operation. Meanwhile the disk fails, fills up or flips bits. At the end:
+//! any operation. Meanwhile the disk fails, fills up or flips bits, and someone removes the run's folder. At the end:
 //!
 //! - every acknowledged batch is on disk, as it was sent and in order, or damage is reported;
 //! - no batch is on disk that was not sent;
+//! - if the folder was removed and the run went on, the loss is reported;
 //! - if no bit flipped, no batch is missing; if also no fault was ambiguous, no damage is reported.
 //!
 //! `PACELINE_SEEDS` sets the number of seeds (10,000). `PACELINE_SEED` plays one seed and prints its trace.
@@ -27,7 +28,8 @@ use wire::ids::{BatchSeq, Incarnation, Rank, RunId, Step};
 
 use super::batches::{self, Condition};
 use super::directory::Layout;
-use super::log::writer::{Record, Writer};
+use super::folder::RunFolder;
+use super::log::writer::{Appended, Record, Writer};
 use super::sealer::{self, Closed};
 use super::segment::{Received, without_repetitions};
 use super::{StoreError, recovery};
@@ -84,6 +86,14 @@ struct World {
     run: RunId,
     agents: Vec<Agent>,
     has_flips: bool,
+    /// The batches that were acknowledged into the log that is now written to.
+    in_log: usize,
+    /// Whether someone removed the run's folder with the log that is written to, and no batch has followed yet.
+    is_removed: bool,
+    /// Whether batches that were removed must be reported.
+    must_tell: bool,
+    /// Whether the folder was ever removed.
+    was_removed: bool,
     /// Whether the disk had a fault that no program can distinguish from damage: an operation that failed halfway, or
     /// holes in a file.
     is_ambiguous: bool,
@@ -99,6 +109,10 @@ impl World {
             run: RunId::new("r").expect("a valid run id"),
             agents: (0..RANKS).map(|_| Agent { next: 0, acknowledged: Vec::new() }).collect(),
             has_flips: false,
+            in_log: 0,
+            is_removed: false,
+            must_tell: false,
+            was_removed: false,
             is_ambiguous: false,
         }
     }
@@ -147,9 +161,14 @@ impl World {
         let rotate_bytes = if self.chance(2) { 400 } else { 1 << 20 };
         let mut writer = Writer::new(self.layout.clone()).rotating_at(rotate_bytes).holding_open(1);
         let mut closed: Vec<Closed> = Vec::new();
+        (self.in_log, self.is_removed) = (0, false);
         for _ in 0..self.random.random_range(0..16) {
             match self.random.random_range(0..16) {
-                0 => closed.extend(writer.close(&self.run)?),
+                0 => {
+                    (self.in_log, self.is_removed) = (0, false);
+                    closed.extend(writer.close(&self.run)?);
+                }
+                4 if self.chance(4) => self.remove_the_run(&folder),
                 2 => writer.rest(),
                 3 => self.send_of_another(&mut writer),
                 // The sealer is another thread: it runs at any time, and continues after an error.
@@ -160,6 +179,13 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// Removes the folder of the run, as an operator may do by mistake.
+    fn remove_the_run(&mut self, folder: &RunFolder) {
+        self.disk.remove_tree(&folder.path);
+        self.agents.iter_mut().for_each(|agent| agent.acknowledged.clear());
+        (self.is_removed, self.must_tell, self.was_removed) = (self.in_log > 0, false, true);
     }
 
     /// Appends a batch of another run, which takes the place of the open file. The outcome is not judged.
@@ -187,7 +213,21 @@ impl World {
                 group.push(Record { received, frame: frame.into(), decoded_bytes });
             }
         }
-        let outcome = if group.is_empty() { Ok(None) } else { writer.append(&self.run, &group) };
+        if group.is_empty() {
+            return Ok(None);
+        }
+        let outcome = writer.append(&self.run, &group);
+        match &outcome {
+            Ok(Appended { full, lost }) => {
+                if std::mem::take(&mut self.is_removed) {
+                    assert!(lost.is_some(), "the writer knew of the batches that were removed");
+                    (self.in_log, self.must_tell) = (0, true);
+                }
+                self.in_log = if full.is_some() { 0 } else { self.in_log + group.len() };
+            }
+            // The writer may have given up the log, and what it knew of it.
+            Err(_) => (self.in_log, self.is_removed) = (0, false),
+        }
         for at in senders {
             let gives_up = self.chance(8);
             let agent = &mut self.agents[at];
@@ -199,7 +239,7 @@ impl World {
             }
             self.disk.note(|| format!("rank {at}: {} {:?}", agent.next, outcome.as_ref().map(drop)));
         }
-        outcome
+        outcome.map(|appended| appended.full)
     }
 
     /// Compares what a reader finds now with what was sent and acknowledged.
@@ -210,13 +250,20 @@ impl World {
             found.push(received);
             Ok::<(), StoreError>(())
         });
-        let Condition { damage, .. } = match condition {
+        let Condition { damage, lost, unnamed, .. } = match condition {
             Ok(condition) => condition,
             Err(error) => {
                 assert!(self.has_flips, "{when}, without any flip: {error}");
                 return;
             }
         };
+        assert!(!self.must_tell || !lost.is_empty() || self.has_flips, "{when}: a removal is forgotten");
+        let may_lack = self.was_removed || self.has_flips || self.is_ambiguous;
+        assert!(lost.is_empty() || may_lack, "{when}: a false alarm: {lost:?}");
+        assert!(
+            unnamed == 0 || self.has_flips || self.is_ambiguous,
+            "{when}: {unnamed} segments have lost their manifest"
+        );
         let missing = self.compare(&without_repetitions(found), when);
         assert!(missing == 0 || !damage.is_empty(), "{when}: {missing} batches are silently missing");
         assert!(missing == 0 || self.has_flips, "{when}: {missing} batches are missing: {damage:?}");

@@ -314,6 +314,16 @@ pub fn get_json(url: &str) -> anyhow::Result<Value> {
     Ok(serde_json::from_str(&text)?)
 }
 
+/// Sends a GET request. Returns the status and the text of the answer, which may be an error.
+///
+/// # Errors
+/// Returns an error if the server does not answer with text.
+pub fn get(url: &str) -> anyhow::Result<(u16, String)> {
+    let client = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
+    let mut answer = client.get(url).call()?;
+    Ok((answer.status().as_u16(), answer.body_mut().read_to_string()?))
+}
+
 /// Sends a GET request and returns the body of the answer.
 ///
 /// # Errors

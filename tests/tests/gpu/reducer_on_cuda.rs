@@ -38,6 +38,7 @@ fn observe(server: &str, rank: Rank, world_size: u32) -> Agent {
         instrumentation: Instrumentation::Reducer,
         labels: std::collections::BTreeMap::new(),
         spool_bytes: 1 << 20,
+        leftovers: None,
         shadow_every: 0,
         overhead_budget: 1.0,
     })

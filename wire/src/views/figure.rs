@@ -406,6 +406,8 @@ pub enum GapKind {
     StoredBatches,
     /// Batches that the server refused.
     RefusedBatches,
+    /// Records that were stored and that no figure includes.
+    StoredRecords,
     /// Checksums of stored batches.
     Checksums,
 }
@@ -424,6 +426,7 @@ impl GapKind {
             Self::Parameters => "parameters of buckets",
             Self::StoredBatches => "stored batches",
             Self::RefusedBatches => "refused batches",
+            Self::StoredRecords => "stored records",
             Self::Checksums => "checksums",
         }
     }

@@ -99,6 +99,7 @@ impl Run {
             return Err(self.explain(batch.rank, denied));
         }
         self.last_seen = self.last_seen.max(now);
+        self.incoming.hear(now);
         let bytes_before = if rank.last_seen.is_some() { rank.bytes() } else { 0 };
         rank.lives.store(&batch, now);
         let is_another = rank.incarnation != Some(batch.incarnation);
@@ -180,7 +181,7 @@ impl Run {
             if let Event::Step(step) = &event {
                 self.attempts.end(step.step);
             }
-            self.incoming.add(batch.rank, &event, now);
+            self.incoming.add(batch.rank, &event);
         }
         self.rank_bytes = (self.rank_bytes + rank.bytes()).saturating_sub(bytes_before);
         resumed.into_iter().for_each(|step| self.resume(batch.rank, step));
@@ -188,7 +189,7 @@ impl Run {
         self.add_probes(batch.rank, &batch.probes);
         self.add_samples(batch.rank, samples, now);
         self.incoming.set_absent(self.absent_ranks());
-        let mut closed = self.incoming.close_ready(now);
+        let mut closed = self.incoming.close_ready();
         if self.all_said_goodbye() {
             closed.extend(self.incoming.close_all());
         }

@@ -40,7 +40,7 @@ impl Run {
     }
 
     pub(super) fn is_lost(&self, now: ServerNanos) -> bool {
-        now - self.last_seen > LOST_NANOS
+        now - self.last_seen.max(self.listens_from) > LOST_NANOS
     }
 
     pub(super) fn detect_hang(&self, now: ServerNanos) -> Option<Hang> {

@@ -12,16 +12,23 @@ use wire::views::{
     Gap, GapKind, HostRanks, Missing, RankDrops, RankEvent, RankEventKind, Report, RunSummary, WorstVerdict,
 };
 
-use super::super::budget::RECENT_STEPS;
+use super::super::budget::{self, RECENT_STEPS};
 use super::super::faults::Faults;
 use super::{REPORTING_NANOS, RankState, Refused, Run};
 use crate::settings;
+use crate::store::batches::Condition;
+use crate::store::manifest::LogDamage;
 
 /// The largest number of events in a report.
 const MAX_EVENTS: usize = 64;
 
 /// The largest number of reports that are made to find past faults.
 const MAX_PARTIAL_REPORTS: usize = 32;
+
+/// Returns a number of things, such as "1 record".
+fn counted(count: u64, what: &str) -> String {
+    format!("{} {what}{}", units::count(count), if count == 1 { "" } else { "s" })
+}
 
 /// The input of a report. Making the report takes up to a second for many ranks and happens on another thread.
 pub struct ReportWork {
@@ -243,7 +250,8 @@ impl Run {
 
     /// Returns the known gaps in what the server stored, and one in what a report covers.
     fn gaps(&self, others: Option<Gap>) -> Vec<Gap> {
-        let mut gaps: Vec<Gap> = others.into_iter().chain(self.storage_gaps.iter().cloned()).collect();
+        let of_disk = self.condition.to_gaps().into_iter();
+        let mut gaps: Vec<Gap> = others.into_iter().chain(of_disk).chain(self.left_out()).collect();
         let Refused { count, last } = &self.refused;
         if *count > 0 {
             let were = if *count == 1 { "batch was" } else { "batches were" };
@@ -253,9 +261,41 @@ impl Run {
         gaps
     }
 
-    /// Sets which of the run's files cannot be read or verified, and why.
-    pub fn set_storage_gaps(&mut self, gaps: Vec<Gap>) {
-        self.storage_gaps = gaps;
+    /// Returns what was stored and is in no figure.
+    fn left_out(&self) -> impl Iterator<Item = Gap> {
+        let late = self.incoming.late();
+        let late = late.steps.map(|(first, last)| {
+            let of = if first == last { format!("step {first}") } else { format!("steps {first} to {last}") };
+            format!(
+                "{} of {of} arrived after this step or a later one had closed: they are stored, and no figure includes them",
+                counted(late.records, "record")
+            )
+        });
+        let excess = self.incoming.excess_records;
+        let excess = (excess > 0).then(|| {
+            let most = budget::RANK_STEP_RECORDS;
+            format!("{} beyond {most} of one rank in one step are in no figure", counted(excess, "record"))
+        });
+        let unanalysed = self.unanalysed_steps();
+        let unanalysed = (unanalysed > 0).then(|| {
+            format!(
+                "{} in no figure: fewer than one rank in {} sent them, or they arrived faster than this machine analyzes steps",
+                if unanalysed == 1 { "1 step is".into() } else { format!("{} steps are", units::count(unanalysed)) },
+                budget::MIN_PRESENT
+            )
+        });
+        let sentences = [late, excess, unanalysed].into_iter().flatten();
+        sentences.map(|sentence| Gap { kind: GapKind::StoredRecords, sentence })
+    }
+
+    /// Sets the condition of the run's files.
+    pub fn set_condition(&mut self, condition: Condition) {
+        self.condition = condition;
+    }
+
+    /// Notes that stored batches were lost while the run was recorded.
+    pub fn lose(&mut self, lost: LogDamage) {
+        self.condition.lost.push(lost);
     }
 
     /// Returns the number of batches refused since the server started.

@@ -58,7 +58,7 @@ impl Run {
     /// Returns the number of records that arrived after their step had closed, or that were too many for one step.
     #[must_use]
     pub fn late_records(&self) -> u64 {
-        self.incoming.late_records + self.incoming.excess_records
+        self.incoming.late().records + self.incoming.excess_records
     }
 
     /// Returns the number of steps that were not analyzed: too few ranks had sent them, or they arrived faster than

@@ -13,8 +13,10 @@ use wire::ids::RunId;
 use crate::store::StoreError;
 use crate::store::directory::Layout;
 use crate::store::disk::AppendFile;
-use crate::store::folder::RunFolder;
+use crate::store::folder::{RunFolder, log_name};
 use crate::store::log_format::write_entry;
+use crate::store::losses;
+use crate::store::manifest::LogDamage;
 use crate::store::sealer::Closed;
 
 /// The largest number of open files, if the process may open enough. A run that sends while all are in use closes the
@@ -52,18 +54,42 @@ struct OpenLog {
     number: u32,
     /// The offset of the next entry. All bytes before it are complete entries.
     end: u64,
+    /// The number of its batches.
+    batches: u64,
     /// The size of its batches once they are decoded, in bytes.
     decoded_bytes: u64,
     /// The open file, or `None` while the run is silent.
     file: Option<File>,
     /// The turn in which the log was last written to.
     turn: u64,
+    /// What was lost with the log before it, until the next batch is written.
+    lost: Option<LogDamage>,
+}
+
+/// What an append leads to, apart from the batches being on disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Appended {
+    /// The log that is full, to be sealed.
+    pub full: Option<Closed>,
+    /// Earlier batches of the run that someone has removed from the disk. This is on disk, too.
+    pub lost: Option<LogDamage>,
+}
+
+/// Where a group of batches was written.
+enum Written {
+    /// To the log.
+    ToLog(Appended),
+    /// To a file that has lost its name: someone has removed or replaced the log.
+    Nowhere(OpenLog),
 }
 
 /// The logs of all runs that are written to, one per run.
 pub struct Writer {
     layout: Layout,
     logs: BTreeMap<RunId, OpenLog>,
+    /// The number of the newest log of each run. If someone removes a run's directory, its next log must not get the number of one that
+    /// waits to be sealed.
+    newest: BTreeMap<RunId, u32>,
     /// The runs whose log has an open file, by the turn in which it was last written to.
     open: BTreeMap<u64, RunId>,
     turn: u64,
@@ -77,8 +103,17 @@ impl Writer {
     /// Creates a writer without logs.
     #[must_use]
     pub fn new(layout: Layout) -> Self {
-        let (logs, open) = (BTreeMap::new(), BTreeMap::new());
-        Self { layout, logs, open, turn: 0, rested: 0, most_open: MAX_FILES, rotate_bytes: ROTATE_BYTES }
+        let (logs, newest, open) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self {
+            layout,
+            logs,
+            newest,
+            open,
+            turn: 0,
+            rested: 0,
+            most_open: MAX_FILES,
+            rotate_bytes: ROTATE_BYTES,
+        }
     }
 
     /// Sets the size at which logs are closed.
@@ -99,14 +134,38 @@ impl Writer {
         self.open.len()
     }
 
-    /// Appends batches of one run and syncs them. If the log is then full, closes it and returns it to be sealed.
+    /// Appends batches of one run and syncs them. If the log is then full, closes it and returns it to be sealed. If the log was
+    /// removed or changed since its last batch, begins a new one and returns what is lost.
     ///
     /// # Errors
     /// Returns an error if not all batches are on disk. None of them may then be acknowledged, though some may be on
     /// disk.
-    pub fn append(&mut self, run: &RunId, group: &[Record]) -> Result<Option<Closed>, StoreError> {
+    pub fn append(&mut self, run: &RunId, group: &[Record]) -> Result<Appended, StoreError> {
         let folder = self.layout.folder(run);
-        let (mut log, mut file) = self.take(run, &folder)?;
+        let taken = self.take(run, &folder)?;
+        let gone = match self.write(run, &folder, taken, group)? {
+            Written::ToLog(appended) => return Ok(appended),
+            Written::Nowhere(log) => log,
+        };
+        let new = self.replace(run, &folder, gone)?;
+        match self.write(run, &folder, new, group)? {
+            Written::ToLog(appended) => Ok(appended),
+            Written::Nowhere(log) => {
+                let reason = "another program removes this file again and again";
+                Err(StoreError::content(&folder.log(log.number), reason))
+            }
+        }
+    }
+
+    /// Writes and syncs batches at the end of a log.
+    fn write(
+        &mut self,
+        run: &RunId,
+        folder: &RunFolder,
+        (mut log, mut file): (OpenLog, File),
+        group: &[Record],
+    ) -> Result<Written, StoreError> {
+        let path = folder.log(log.number);
         let mut bytes = Vec::new();
         for Record { received, frame, .. } in group {
             let at = log.end + bytes.len() as u64;
@@ -115,7 +174,7 @@ impl Writer {
         if let Err(error) = file.append(&bytes) {
             // The disk may be full: the partial write is cut, and the log continues once there is room. A new log for
             // every try would leave thousands of empty files.
-            let error = StoreError::io(&folder.log(log.number), "append")(error);
+            let error = StoreError::io(&path, "append")(error);
             if file.cut(log.end).is_ok() {
                 self.put_back(run, log, file);
             }
@@ -124,17 +183,23 @@ impl Writer {
         if let Err(error) = file.sync() {
             // The content of the file beyond `end` is unknown, and so is the kernel's view of it: the next append
             // begins a new log.
-            let error = StoreError::io(&folder.log(log.number), "sync")(error);
+            let error = StoreError::io(&path, "sync")(error);
             let _cut_if_possible = file.cut(log.end).and_then(|()| file.sync());
             return Err(error);
         }
+        if !file.is_at(&path).map_err(StoreError::io(&path, "find"))? {
+            return Ok(Written::Nowhere(log));
+        }
         log.end += bytes.len() as u64;
+        log.batches += group.len() as u64;
         log.decoded_bytes += group.iter().map(|record| record.decoded_bytes).sum::<u64>();
+        let lost = log.lost.take();
         if log.end >= self.rotate_bytes || log.decoded_bytes >= ROTATE_DECODED_BYTES {
-            return Ok(Some(Closed { run: run.clone(), last: log.number }));
+            let full = Some(Closed { run: run.clone(), last: log.number });
+            return Ok(Written::ToLog(Appended { full, lost }));
         }
         self.put_back(run, log, file);
-        Ok(None)
+        Ok(Written::ToLog(Appended { full: None, lost }))
     }
 
     /// Closes the log of a run that is over. Returns the run's newest log, which may be from an earlier server.
@@ -150,6 +215,15 @@ impl Writer {
             None => self.layout.folder(run).logs()?.pop(),
         };
         Ok(last.map(|last| Closed { run: run.clone(), last }))
+    }
+
+    /// Writes a small file and removes it.
+    ///
+    /// # Errors
+    /// Returns an error if nothing can be written to the data directory, or if it is no longer the one that this process holds.
+    pub fn try_to_write(&self) -> Result<(), StoreError> {
+        self.layout.check_is_held()?;
+        self.layout.try_to_write()
     }
 
     /// Closes the files that were not written to since the previous call.
@@ -186,8 +260,51 @@ impl Writer {
         let reopened = known.map_or(Ok(None), |(number, end)| reopen(folder, number, end))?;
         match (reopened, self.logs.remove(run)) {
             (Some(file), Some(log)) => Ok((log, file)),
-            _ => create(folder),
+            (None, Some(changed)) => self.replace(run, folder, changed),
+            _ => self.create(run, folder),
         }
+    }
+
+    /// Creates a log in place of one that was removed or changed. Writes down what is lost before any batch is acknowledged. If this
+    /// fails, the next batch tries again.
+    fn replace(
+        &mut self,
+        run: &RunId,
+        folder: &RunFolder,
+        gone: OpenLog,
+    ) -> Result<(OpenLog, File), StoreError> {
+        let outcome = self.create(run, folder).and_then(|(log, file)| {
+            if gone.batches == 0 {
+                return Ok((log, file));
+            }
+            let reason = format!("{} was removed or changed while it was written to", log_name(gone.number));
+            let lost = LogDamage { batches: gone.batches, reason };
+            losses::add(folder, lost.clone())?;
+            Ok((OpenLog { lost: Some(lost), ..log }, file))
+        });
+        if outcome.is_err() {
+            self.logs.insert(run.clone(), OpenLog { file: None, ..gone });
+        }
+        outcome
+    }
+
+    /// Creates a log durably, with a number that no log or segment of the run has or had.
+    fn create(&mut self, run: &RunId, folder: &RunFolder) -> Result<(OpenLog, File), StoreError> {
+        self.layout.check_is_held()?;
+        let disk = folder.disk.as_ref();
+        disk.create_folder(&folder.path).map_err(StoreError::io(&folder.path, "create"))?;
+        let number = folder.newest()?.max(self.newest.get(run).copied().unwrap_or(0)) + 1;
+        let path = folder.log(number);
+        let file = disk.create(&path).map_err(StoreError::io(&path, "create"))?;
+        for folder in [Some(folder.path.as_path()), folder.path.parent()].into_iter().flatten() {
+            if let Err(error) = disk.sync_folder(folder) {
+                // Otherwise each try would leave an empty file.
+                let _left_behind = disk.remove(&path);
+                return Err(StoreError::io(folder, "sync")(error));
+            }
+        }
+        self.newest.insert(run.clone(), number);
+        Ok((OpenLog { number, end: 0, batches: 0, decoded_bytes: 0, file: None, turn: 0, lost: None }, file))
     }
 
     fn put_back(&mut self, run: &RunId, log: OpenLog, file: File) {
@@ -197,8 +314,7 @@ impl Writer {
     }
 }
 
-/// Reopens the file of a log. Returns `None` if the file was removed or its length has changed. The run then gets a new
-/// log.
+/// Reopens the file of a log. Returns `None` if the file was removed or its length has changed.
 fn reopen(folder: &RunFolder, number: u32, end: u64) -> Result<Option<File>, StoreError> {
     let path = folder.log(number);
     match folder.disk.reopen(&path) {
@@ -206,23 +322,6 @@ fn reopen(folder: &RunFolder, number: u32, end: u64) -> Result<Option<File>, Sto
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(StoreError::io(&path, "open")(error)),
     }
-}
-
-/// Creates a log durably, with a number that no log or segment of the run has.
-fn create(folder: &RunFolder) -> Result<(OpenLog, File), StoreError> {
-    let disk = folder.disk.as_ref();
-    disk.create_folder(&folder.path).map_err(StoreError::io(&folder.path, "create"))?;
-    let number = folder.newest()? + 1;
-    let path = folder.log(number);
-    let file = disk.create(&path).map_err(StoreError::io(&path, "create"))?;
-    for folder in [Some(folder.path.as_path()), folder.path.parent()].into_iter().flatten() {
-        if let Err(error) = disk.sync_folder(folder) {
-            // Otherwise each try would leave an empty file.
-            let _left_behind = disk.remove(&path);
-            return Err(StoreError::io(folder, "sync")(error));
-        }
-    }
-    Ok((OpenLog { number, end: 0, decoded_bytes: 0, file: None, turn: 0 }, file))
 }
 
 #[cfg(test)]
@@ -256,7 +355,7 @@ mod tests {
         let runs = runs(10);
         for round in ["a", "b", "c"] {
             for run in &runs {
-                assert_eq!(writer.append(run, &[record(round)]).unwrap(), None);
+                assert_eq!(writer.append(run, &[record(round)]).unwrap(), Appended::default());
                 assert!(writer.open_files() <= 3);
             }
         }
@@ -273,9 +372,10 @@ mod tests {
         let mut writer = Writer::new(Layout::new(root.path()));
         let run = RunId::new("r").unwrap();
         let half = Record { decoded_bytes: ROTATE_DECODED_BYTES / 2, ..record("a") };
-        assert_eq!(writer.append(&run, from_ref(&half)).unwrap(), None);
-        assert_eq!(writer.append(&run, from_ref(&half)).unwrap(), Some(Closed { run: run.clone(), last: 1 }));
-        assert_eq!(writer.append(&run, from_ref(&half)).unwrap(), None, "a new log");
+        let full = |writer: &mut Writer| writer.append(&run, from_ref(&half)).unwrap().full;
+        assert_eq!(full(&mut writer), None);
+        assert_eq!(full(&mut writer), Some(Closed { run: run.clone(), last: 1 }));
+        assert_eq!(full(&mut writer), None, "a new log");
     }
 
     #[test]
@@ -295,11 +395,32 @@ mod tests {
         let log = |run| layout.folder(run).log(1);
         std::fs::write(log(cut), b"").unwrap();
         std::fs::remove_file(log(removed)).unwrap();
-        for run in [cut, removed, kept] {
-            writer.append(run, &[record("c")]).unwrap();
-        }
+        let lost = [cut, removed, kept].map(|run| writer.append(run, &[record("c")]).unwrap().lost);
+        assert_eq!(
+            lost.each_ref().map(|lost| lost.as_ref().map(|lost| lost.batches)),
+            [Some(1), Some(1), None]
+        );
+        let written = |run| losses::read(&layout.folder(run)).unwrap();
+        assert_eq!((written(cut), written(kept)), (vec![lost[0].clone().unwrap()], vec![]));
         assert_eq!(frames(&layout, cut), [vec![], vec![b"c".to_vec()]]);
         assert_eq!(frames(&layout, removed), [[b"c"]]);
         assert_eq!(frames(&layout, kept), [[b"a", b"b", b"c"]]);
+    }
+
+    #[test]
+    fn a_batch_is_never_acknowledged_into_a_file_without_a_name() {
+        let root = tempfile::tempdir().unwrap();
+        let layout = Layout::new(root.path());
+        let mut writer = Writer::new(layout.clone());
+        let [run, ..] = &runs(1)[..] else { unreachable!() };
+        writer.append(run, &[record("a"), record("b")]).unwrap();
+        std::fs::remove_dir_all(layout.run(run)).unwrap();
+        let lost = writer.append(run, &[record("c")]).unwrap().lost.unwrap();
+        assert_eq!((lost.batches, lost.reason.starts_with("log-000001.plog was removed")), (2, true));
+        assert_eq!(layout.folder(run).logs().unwrap(), [2]);
+        // Somewhere else, the file still has a name.
+        std::fs::rename(layout.run(run), root.path().join("elsewhere")).unwrap();
+        assert_eq!(writer.append(run, &[record("d")]).unwrap().lost.unwrap().batches, 1);
+        assert_eq!(frames(&layout, run), [[b"d"]]);
     }
 }

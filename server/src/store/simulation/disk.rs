@@ -122,6 +122,17 @@ impl SimulatedDisk {
         self.state().trace.clone().unwrap_or_default()
     }
 
+    /// Removes a folder with all that is in it, durably.
+    pub fn remove_tree(&self, folder: &Path) {
+        let mut state = self.state();
+        let is_outside = |path: &Path| !path.starts_with(folder);
+        state.names.retain(|path, _| is_outside(path));
+        state.durable.retain(|path, _| is_outside(path));
+        state.unsynced.retain(|change| {
+            is_outside(&change.folder) && change.put.as_ref().is_none_or(|(path, _)| is_outside(path))
+        });
+    }
+
     /// Adds a line to the trace.
     pub fn note(&self, line: impl FnOnce() -> String) {
         self.state().note(line);
@@ -438,5 +449,9 @@ impl AppendFile for SimulatedFile {
             content.seen.truncate(length as usize);
         }
         outcome.map_err(|(error, _)| error)
+    }
+
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        Ok(self.disk.state().names.get(path) == Some(&Node::File(self.file)))
     }
 }

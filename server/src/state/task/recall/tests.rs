@@ -46,7 +46,7 @@ impl Stage {
     /// Makes batches durable and applies them, as ingest does.
     async fn send(&mut self, batches: Vec<Received>) {
         for received in batches {
-            if let Some(closed) = self.writer.append(&self.id, &[record(&received)]).unwrap() {
+            if let Some(closed) = self.writer.append(&self.id, &[record(&received)]).unwrap().full {
                 sealer::seal(&self.layout.folder(&self.id), closed.last).unwrap();
             }
             let (batch, received) = (Box::new(received.batch), received.at);

@@ -1,0 +1,200 @@
+//! The file system of this machine.
+//!
+//! No operation follows a symbolic link, in no part of a path: who may write to a folder of runs, or to a copy of one, could otherwise make
+//! the server truncate or read any file of its user. The data directory itself may be reached through links, which
+//! [`Layout`](super::directory::Layout) resolves once.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use rustix::fs::{
+    AtFlags, CWD, Dir, Mode, OFlags, ResolveFlags, fsync, mkdirat, openat, openat2, renameat, unlinkat,
+};
+use rustix::io::Errno;
+
+use super::disk::{AppendFile, Disk};
+
+/// The file system of this machine. New files and folders are private to the user whatever the process's umask is,
+/// because `paceline run` leaves the umask to its ranks.
+#[derive(Clone, Copy, Debug)]
+pub struct LocalDisk;
+
+impl Disk for LocalDisk {
+    fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
+        let entries = Dir::new(open_folder(folder)?)?;
+        let names = entries.map(|entry| Ok(entry?.file_name().to_str().map(str::to_owned).ok()));
+        // Names of storage files are ASCII: a name that is not UTF-8 is some other file.
+        let names = names.filter_map(Result::transpose).collect::<Result<Vec<String>, Errno>>()?;
+        Ok(names.into_iter().filter(|name| name != "." && name != "..").collect())
+    }
+
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        open(path, OFlags::RDONLY)?.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn AppendFile>> {
+        Ok(Box::new(open(path, OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL)?))
+    }
+
+    fn reopen(&self, path: &Path) -> io::Result<(Box<dyn AppendFile>, u64)> {
+        let file = open(path, OFlags::WRONLY | OFlags::APPEND)?;
+        let length = file.metadata()?.len();
+        Ok((Box::new(file), length))
+    }
+
+    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let mut file = open(path, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?;
+        file.write_all(bytes)?;
+        file.sync_all()
+    }
+
+    fn cut(&self, path: &Path, length: u64) -> io::Result<()> {
+        let file = open(path, OFlags::WRONLY)?;
+        file.set_len(length)?;
+        file.sync_all()
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let ((from_folder, from), (to_folder, to)) = (place(from)?, place(to)?);
+        Ok(renameat(from_folder, from, to_folder, to)?)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let (folder, name) = place(path)?;
+        Ok(unlinkat(folder, name, AtFlags::empty())?)
+    }
+
+    fn create_folder(&self, path: &Path) -> io::Result<()> {
+        match open_folder(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            opened => return opened.map(drop),
+        }
+        if let Some(above) = path.parent() {
+            self.create_folder(above)?;
+        }
+        let (folder, name) = place(path)?;
+        match mkdirat(folder, name, Mode::RWXU) {
+            // Another thread was faster.
+            Ok(()) | Err(Errno::EXIST) => open_folder(path).map(drop),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn sync_folder(&self, path: &Path) -> io::Result<()> {
+        Ok(fsync(open_folder(path)?)?)
+    }
+}
+
+impl AppendFile for File {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.write_all(bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_data()
+    }
+
+    fn cut(&mut self, length: u64) -> io::Result<()> {
+        self.set_len(length)
+    }
+
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        let own = self.metadata()?;
+        match std::fs::symlink_metadata(path) {
+            Ok(there) => Ok((there.dev(), there.ino()) == (own.dev(), own.ino())),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Opens a file without following links.
+pub(super) fn open(path: &Path, flags: OFlags) -> io::Result<File> {
+    open_any(path, flags).map(File::from)
+}
+
+fn open_folder(path: &Path) -> io::Result<OwnedFd> {
+    // The current folder, of which a relative path with one part lies.
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    open_any(path, OFlags::RDONLY | OFlags::DIRECTORY)
+}
+
+fn open_any(path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let mode = if flags.contains(OFlags::CREATE) { Mode::RUSR | Mode::WUSR } else { Mode::empty() };
+    let opened = match openat2(CWD, path, flags, mode, ResolveFlags::NO_SYMLINKS) {
+        // Linux before 5.6, or a sandbox that does not know this call. The last part of the path is checked nevertheless.
+        Err(Errno::NOSYS | Errno::PERM) => openat(CWD, path, flags, mode),
+        opened => opened,
+    };
+    opened.map_err(|error| match error {
+        Errno::LOOP => {
+            io::Error::other("it is, or lies behind, a symbolic link, which Paceline does not follow")
+        }
+        error => error.into(),
+    })
+}
+
+/// Returns the opened folder of a path, and the name in it.
+fn place(path: &Path) -> io::Result<(OwnedFd, &OsStr)> {
+    let name = path.file_name().ok_or(ErrorKind::InvalidInput)?;
+    Ok((open_folder(path.parent().unwrap_or(Path::new("")))?, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    #[test]
+    fn no_operation_follows_a_link_in_any_part_of_a_path() {
+        let (root, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (root, victim) = (root.path().canonicalize().unwrap(), outside.path().join("victim"));
+        fs::write(&victim, b"precious").unwrap();
+        symlink(&victim, root.join("log")).unwrap();
+        symlink(outside.path(), root.join("run")).unwrap();
+        let disk = LocalDisk;
+        for path in [root.join("log"), root.join("run/victim")] {
+            assert!(disk.read(&path).is_err() && disk.reopen(&path).is_err() && disk.cut(&path, 0).is_err());
+            assert!(disk.write(&path, b"x").is_err() && disk.create(&path).is_err());
+        }
+        let said = disk.cut(&root.join("log"), 0).unwrap_err().to_string();
+        assert!(said.contains("symbolic link"), "{said}");
+        let behind = root.join("run/new");
+        assert!(disk.list(&root.join("run")).is_err() && disk.create_folder(&behind).is_err());
+        assert!(disk.remove(&root.join("run/victim")).is_err());
+        assert!(disk.rename(&root.join("run/victim"), &root.join("mine")).is_err());
+        assert_eq!(fs::read(&victim).unwrap(), b"precious");
+        assert!(!outside.path().join("new").exists());
+        disk.remove(&root.join("log")).unwrap();
+        assert!(victim.exists(), "the link is removed and not what it names");
+    }
+
+    #[test]
+    fn files_and_folders_are_private_and_found_again() {
+        let root = tempfile::tempdir().unwrap();
+        let (disk, folder) = (LocalDisk, root.path().canonicalize().unwrap().join("a/b"));
+        disk.create_folder(&folder).unwrap();
+        disk.create_folder(&folder).unwrap();
+        let path = folder.join("log");
+        let mut file = disk.create(&path).unwrap();
+        file.append(b"ab").unwrap();
+        assert!(disk.create(&path).is_err(), "it exists");
+        assert_eq!((disk.read(&path).unwrap(), disk.reopen(&path).unwrap().1), (b"ab".to_vec(), 2));
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&path), mode(&folder)), (0o600, 0o700));
+        assert!(file.is_at(&path).unwrap());
+        disk.rename(&path, &folder.join("other")).unwrap();
+        assert!(!file.is_at(&path).unwrap() && file.is_at(&folder.join("other")).unwrap());
+        assert_eq!(disk.list(&folder).unwrap(), ["other"]);
+        disk.sync_folder(&folder).unwrap();
+    }
+}

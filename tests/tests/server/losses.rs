@@ -1,0 +1,196 @@
+//! Tests of what others do to a data directory while a server runs, and of disks that cannot be written: nothing is lost silently.
+
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+
+use paceline::store::directory::Layout;
+use paceline::store::folder::RunFolder;
+use paceline::store::segment::Received;
+use serde_json::Value;
+use testkit::programs::{Server, gap, get, get_json, report, wait_until};
+use testkit::small_disk::SmallDisk;
+use testkit::stored::{one_step, one_step_and_goodbye, store};
+use wire::batch::Batch;
+use wire::clock::ServerNanos;
+use wire::ids::RunId;
+
+/// Sends a batch. Returns the status and the text of the answer.
+fn post(server: &Server, batch: &Batch) -> anyhow::Result<(u16, String)> {
+    let client = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
+    let frame = wire::codec::encode(batch)?;
+    let mut answer = client.post(format!("{}/api/v1/ingest", server.address)).send(&frame[..])?;
+    Ok((answer.status().as_u16(), answer.body_mut().read_to_string()?))
+}
+
+fn send(server: &Server, batches: impl IntoIterator<Item = Batch>) -> anyhow::Result<()> {
+    for batch in batches {
+        assert_eq!(post(server, &batch)?, (200, String::new()));
+    }
+    Ok(())
+}
+
+fn folder(data: &Path) -> anyhow::Result<RunFolder> {
+    Ok(Layout::new(data).folder(&RunId::new("r")?))
+}
+
+/// Waits until the report of the run says something of this kind, and returns it.
+fn said(server: &Server, kind: &str) -> anyhow::Result<String> {
+    wait_until("a line in the report", || {
+        let report = get_json(&format!("{}/api/v1/runs/r", server.address)).ok()?;
+        gap(&report, kind).map(str::to_owned)
+    })
+}
+
+#[test]
+fn a_run_whose_directory_is_removed_says_what_is_lost_live_and_from_disk() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let run = RunId::new("r")?;
+    let server = Server::start(data.path())?;
+    send(&server, (0..30).map(|seq| one_step(&run, seq)))?;
+    std::fs::remove_dir_all(folder(data.path())?.path)?;
+    send(&server, (30..60).map(|seq| one_step(&run, seq)))?;
+    let lost =
+        "at least 30 stored batches were removed from the disk while the run was recorded (log-000001.plog";
+    let live = said(&server, "stored_batches")?;
+    assert!(live.starts_with(lost), "{live}");
+    send(&server, [one_step_and_goodbye(&run, 60)])?;
+    server.kill()?;
+    let report = report(data.path(), "r")?;
+    assert!(
+        gap(&report, "stored_batches").is_some_and(|line| line.starts_with(lost)),
+        "{:#}",
+        report["gaps"]
+    );
+    // 31 steps are on disk, and the first two of them are left out as a warm-up.
+    assert_eq!(report["steps"], 29, "{report:#}");
+    Ok(())
+}
+
+#[test]
+fn a_server_whose_data_directory_is_removed_accepts_no_batches_and_says_so() -> anyhow::Result<()> {
+    let parent = tempfile::tempdir()?;
+    let data = parent.path().join("data");
+    let run = RunId::new("r")?;
+    let server = Server::start(&data)?;
+    send(&server, [one_step(&run, 0)])?;
+    assert_eq!(get(&format!("{}/readyz", server.address))?.0, 200);
+    std::fs::remove_dir_all(&data)?;
+    let (status, why) = post(&server, &one_step(&run, 1))?;
+    assert!(status == 503 && why.contains("the data directory was removed or replaced"), "{status} {why}");
+    let (status, why) = get(&format!("{}/readyz", server.address))?;
+    assert!(status == 503 && why.contains("the data directory was removed or replaced"), "{status} {why}");
+    assert!(!data.exists(), "another server may be about to use this name");
+    Ok(())
+}
+
+#[test]
+fn sealed_steps_are_served_although_the_manifest_is_gone() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let run = RunId::new("r")?;
+    let folder = folder(data.path())?;
+    let server = Server::start(data.path())?;
+    send(&server, (0..29).map(|seq| one_step(&run, seq)))?;
+    send(&server, [one_step_and_goodbye(&run, 29)])?;
+    let is_sealed =
+        || folder.path.join("manifest.json").exists() && folder.logs().is_ok_and(|logs| logs.is_empty());
+    wait_until("the run to be sealed", || is_sealed().then_some(()))?;
+    server.kill()?;
+    std::fs::remove_file(folder.path.join("manifest.json"))?;
+    let is_told = |report: &Value| {
+        report["steps"] == 28
+            && gap(report, "checksums")
+                .is_some_and(|line| line.starts_with("manifest.json is missing or does not name 1 segment"))
+    };
+    let from_disk = report(data.path(), "r")?;
+    assert!(is_told(&from_disk), "{from_disk:#}");
+    let server = Server::start(data.path())?;
+    let live = get_json(&format!("{}/api/v1/runs/r", server.address))?;
+    assert!(is_told(&live), "{live:#}");
+    // A process of the same run that comes later continues it.
+    send(&server, [Batch { incarnation: wire::ids::Incarnation(2), ..one_step(&run, 30) }])?;
+    let log = folder.logs()?;
+    assert_eq!(log, [2], "a log never takes the number of a segment");
+    Ok(())
+}
+
+#[test]
+fn nothing_outside_of_the_data_directory_is_touched_through_a_link() -> anyhow::Result<()> {
+    let (data, outside) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let run = RunId::new("r")?;
+    let log = store(data.path(), &[Received { at: ServerNanos(0), batch: one_step(&run, 0) }])?;
+    // A torn tail, which a server cuts at its start.
+    let victim = outside.path().join("victim");
+    let torn = [std::fs::read(&log)?, b"precious".to_vec()].concat();
+    std::fs::write(&victim, &torn)?;
+    std::fs::remove_file(&log)?;
+    symlink(&victim, &log)?;
+    symlink(outside.path(), data.path().join("runs/linked"))?;
+    std::fs::remove_file(data.path().join("lock")).unwrap_or(());
+    symlink(&victim, data.path().join("lock")).unwrap_or(());
+    let server = std::process::Command::new(testkit::programs::program("paceline"))
+        .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+        .arg(data.path())
+        .output()?;
+    let complaints = String::from_utf8_lossy(&server.stderr);
+    assert!(!server.status.success() && complaints.contains("symbolic link"), "{complaints}");
+    std::fs::remove_file(data.path().join("lock"))?;
+    let server = Server::start(data.path())?;
+    let (status, why) = post(&server, &one_step(&RunId::new("linked")?, 0))?;
+    assert!(status != 200 && why.contains("symbolic link"), "{status} {why}");
+    let (status, why) = post(&server, &one_step(&run, 1))?;
+    assert!(status != 200 && why.contains("symbolic link"), "{status} {why}");
+    server.kill()?;
+    assert_eq!(std::fs::read(&victim)?, torn);
+    assert_eq!(std::fs::read_dir(outside.path())?.count(), 1);
+    Ok(())
+}
+
+#[test]
+fn a_data_directory_that_others_may_write_is_closed_to_them() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    std::fs::set_permissions(data.path(), std::fs::Permissions::from_mode(0o777))?;
+    let _server = Server::start(data.path())?;
+    let mode = |path: &Path| anyhow::Ok(std::fs::metadata(path)?.permissions().mode() & 0o777);
+    assert_eq!((mode(data.path())?, mode(&data.path().join("runs"))?), (0o755, 0o700));
+    Ok(())
+}
+
+#[test]
+fn a_disk_that_cannot_be_written_is_served_and_the_server_says_so() -> anyhow::Result<()> {
+    for start in [SmallDisk::start_full, SmallDisk::start_read_only] {
+        let data = tempfile::tempdir()?;
+        let run = RunId::new("r")?;
+        let batches = (0..30).map(|seq| Received { at: ServerNanos(seq), batch: one_step(&run, seq as u64) });
+        store(data.path(), &batches.collect::<Vec<_>>())?;
+        let Some(disk) = start(data.path())? else { return Ok(()) };
+        let report = get_json(&format!("{}/api/v1/runs/r", disk.server.address))?;
+        assert_eq!(report["steps"], 28, "{report:#}");
+        let (status, why) = get(&format!("{}/readyz", disk.server.address))?;
+        assert!(status == 503 && why.contains("cannot store batches: cannot"), "{status} {why}");
+        let (status, why) = post(&disk.server, &one_step(&RunId::new("new")?, 0))?;
+        assert!(status == 503 && why.contains("cannot"), "{status} {why}");
+        let complaints = disk.complaints()?;
+        assert!(complaints.contains("accepts no batches until it can write"), "{complaints}");
+    }
+    Ok(())
+}
+
+#[test]
+fn steps_that_arrive_in_falling_order_are_named_live_and_from_disk() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let run = RunId::new("r")?;
+    let server = Server::start(data.path())?;
+    let falling = |seq: u64| Batch { events: one_step(&run, 99 - seq).events, ..one_step(&run, seq) };
+    send(&server, (0..100).map(falling))?;
+    let line = "99 records of steps 0 to 98 arrived after this step or a later one had closed";
+    let live = said(&server, "stored_records")?;
+    assert!(live.starts_with(line), "{live}");
+    server.kill()?;
+    let report = report(data.path(), "r")?;
+    assert!(
+        gap(&report, "stored_records").is_some_and(|said| said.starts_with(line)),
+        "{:#}",
+        report["gaps"]
+    );
+    Ok(())
+}
