@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{DirBuilder, Permissions};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -192,7 +193,13 @@ fn restrict(folder: &Path, allowed: impl Fn(u32) -> u32) -> anyhow::Result<()> {
     if mode == allowed {
         return Ok(());
     }
-    std::fs::set_permissions(folder, Permissions::from_mode(allowed)).with_context(context)
+    match std::fs::set_permissions(folder, Permissions::from_mode(allowed)) {
+        // On a read-only disk, nobody can write.
+        Err(error) if mode & 0o022 != 0 && error.kind() != ErrorKind::ReadOnlyFilesystem => {
+            Err(error).with_context(context)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Makes new files of this process private to its user. Only for a process that is nothing but a server: jobs would

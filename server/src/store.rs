@@ -72,14 +72,14 @@ impl StepRange {
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The operating system returned an error.
-    #[error("cannot {what} {}: {source}", path.display())]
+    #[error("cannot {what} {}: {reason}", path.display())]
     Io {
         /// The file or directory.
         path: PathBuf,
         /// The operation, a verb.
         what: &'static str,
         /// The operating system's error.
-        source: std::io::Error,
+        reason: std::io::Error,
     },
     /// Another server holds the directory.
     #[error("{} is in use by the server with pid {pid}{}", path.display(), address.as_ref().map(|a| format!(" at {a}")).unwrap_or_default())]
@@ -105,7 +105,7 @@ impl StoreError {
     /// Returns a function that adds the path and the operation to an I/O error.
     pub fn io(path: &Path, what: &'static str) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
-        move |source| Self::Io { path, what, source }
+        move |reason| Self::Io { path, what, reason }
     }
 
     /// Returns the error of a file with invalid content.

@@ -15,15 +15,16 @@ fn what_a_job_could_not_send_to_a_stopped_server_is_sent_by_the_next_command() -
     let job = ["-n", "2", "--server", &server.address, "--name", "left", "--", "char_lm", "--steps", "150"];
     let mut command = Command::new(program("paceline"));
     command.arg("run").args(job).env("PACELINE_SPOOL_DIR", &folder);
-    let job = command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped()).spawn()?;
+    let job = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn()?;
     let url = format!("{}/api/v1/runs", server.address);
     wait_until("the first steps", || get_json(&url).ok()?[0]["steps"].as_u64().filter(|steps| *steps >= 20))?;
     kill_process(pid, Signal::STOP)?;
     let ended = job.wait_with_output();
     kill_process(pid, Signal::CONT)?;
     let ended = ended?;
-    let complaints = String::from_utf8_lossy(&ended.stderr);
-    ensure!(ended.status.success(), "{complaints}");
+    // The launcher prints what ranks say, on either stream, to its standard output.
+    let complaints = String::from_utf8_lossy(&ended.stdout);
+    ensure!(ended.status.success(), "{ended:?}");
     for rank in 0..2 {
         let kept = format!("records of rank {rank} did not reach {} and are kept in ", server.address);
         ensure!(complaints.contains(&kept), "{complaints}");
