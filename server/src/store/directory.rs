@@ -34,7 +34,9 @@ const TRIAL_BYTES: usize = 4_096;
 fn without_links(path: &Path) -> PathBuf {
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let real = whole.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
-    let joined = real.and_then(|(above, real)| Some(real.join(whole.strip_prefix(above).ok()?)));
+    // Collecting parts leaves no slash at the end, where nothing is missing.
+    let joined =
+        real.and_then(|(above, real)| Some(real.iter().chain(whole.strip_prefix(above).ok()?).collect()));
     joined.unwrap_or(whole)
 }
 
