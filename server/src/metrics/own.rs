@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use prometheus::{Histogram, HistogramOpts, IntCounter, IntGauge};
+use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts};
 
 use super::{Families, duration_buckets};
+
+/// What unauthorized requests have instead of the token, as the label `reason` says it.
+pub const LACKS: [&str; 3] = ["no_token", "wrong_token", "ended_session"];
 
 /// The metrics of the server itself (`paceline_server_*`).
 #[derive(Clone)]
@@ -28,6 +31,7 @@ pub struct ServerMetrics {
     /// The number of live runs without series, because there would be too many.
     pub without_series: IntGauge,
     syncs: Histogram,
+    unauthorized: IntCounterVec,
 }
 
 impl ServerMetrics {
@@ -52,6 +56,13 @@ impl ServerMetrics {
             "paceline_server_runs_without_series",
             "Live runs without series, because there would be too many.",
         );
+        let unauthorized = Opts::new(
+            "paceline_server_unauthorized_total",
+            "Requests without the server's token, by what they had instead.",
+        );
+        let unauthorized = IntCounterVec::new(unauthorized, &["reason"]).expect("the name is valid");
+        // A counter that begins at 0 shows its first increase.
+        LACKS.iter().for_each(|lack| drop(unauthorized.with_label_values(&[lack])));
         let syncs =
             HistogramOpts::new("paceline_server_sync_seconds", "Time to sync a group of batches to disk.")
                 .buckets(duration_buckets(1e-4));
@@ -65,8 +76,14 @@ impl ServerMetrics {
             live_clients,
             set_aside,
             without_series,
+            unauthorized: families.add(unauthorized),
             syncs: families.add(Histogram::with_opts(syncs).expect("the name is valid")),
         }
+    }
+
+    /// Counts a request that was refused because it lacks the token. `lack` is one of [`LACKS`].
+    pub fn unauthorized(&self, lack: &str) {
+        self.unauthorized.with_label_values(&[lack]).inc();
     }
 
     /// Records the time that it took to sync a group of batches to disk.
