@@ -128,7 +128,7 @@ impl Guard {
                 }
             }
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

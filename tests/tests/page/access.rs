@@ -3,6 +3,7 @@
 
 use anyhow::ensure;
 use testkit::browser::Browser;
+use testkit::layout::overflow;
 use testkit::programs::Server;
 
 use super::views::says;
@@ -30,6 +31,11 @@ fn a_person_signs_in_sees_wrong_tokens_and_signs_out() -> anyhow::Result<()> {
     let address = browser.run("return location.search")?;
     ensure!(address == "?q=gpt", "{address}");
     ensure!(browser.run("return document.cookie")? == "", "scripts can read the cookie");
+    // The bar has a button more than without a token, and still fits on a phone.
+    browser.wait("a way to sign out", "return document.querySelector('[data-testid=sign-out]')")?;
+    browser.viewport(400, 900)?;
+    ensure!(overflow(&browser)?.is_none(), "too wide: {:?}", overflow(&browser)?);
+    browser.viewport(1440, 900)?;
     // Signed in, the address still loses its token.
     browser.open(&format!("{}/plan?token={TOKEN}", server.address))?;
     browser.wait("the plan", "return location.pathname === '/plan' && location.search === ''")?;

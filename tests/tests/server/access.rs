@@ -215,6 +215,29 @@ fn a_peer_that_guesses_waits_and_the_log_says_how_often_and_from_where() -> anyh
 }
 
 #[test]
+fn a_job_with_a_mistyped_token_trains_and_the_server_knows_of_it() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let server = Server::start_with_token(data.path(), TOKEN)?;
+    let output = std::process::Command::new(program("paceline"))
+        .args(["run", "-n", "2", "--server", &server.address, "--data"])
+        .arg(data.path().join("none"))
+        .args(["--", "char_lm", "--steps", "20"])
+        .env("PACELINE_TOKEN", "q0R+Yz/8fKxw2lBvJm1tHc5uPdZ6aQeS7gNiTo3kXyA=")
+        .output()?;
+    let (printed, complaint) = said(&output);
+    ensure!(output.status.success() && printed.contains("20/20"), "{printed}{complaint}");
+    let access = ureq::get(format!("{}/api/v1/access", server.address))
+        .header("authorization", format!("Bearer {TOKEN}"))
+        .call()?
+        .body_mut()
+        .read_to_string()?;
+    let unauthorized = &serde_json::from_str::<Value>(&access)?["unauthorized"];
+    ensure!(unauthorized["wrong_token"].as_u64() >= Some(2), "one of each rank: {access}");
+    ensure!(unauthorized["newest_peer"] == "127.0.0.1", "{access}");
+    Ok(())
+}
+
+#[test]
 fn a_token_file_that_others_can_read_has_a_warning_that_says_what_to_do() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("token");

@@ -200,7 +200,7 @@ fn commands_in_the_text_have_no_option_that_does_not_exist() -> anyhow::Result<(
             let excused = [ErrorKind::MissingRequiredArgument, ErrorKind::DisplayHelp];
             match Arguments::try_parse_from(words(&full)?) {
                 Err(error) if !excused.contains(&error.kind()) => {
-                    wrong.push(format!("{name}: {mention}\n    {error}"))
+                    wrong.push(format!("{name}: {mention}\n    {error}"));
                 }
                 _ => {}
             }
