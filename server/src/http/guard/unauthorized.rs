@@ -103,11 +103,13 @@ impl Unauthorized {
         (state.is_line_due, state.said) = (false, Some(now));
         let counts = std::mem::take(&mut state.unsaid);
         let newest = state.newest.map_or_else(|| "an unknown address".into(), |peer| peer.to_string());
+        let parts = [(counts.wrong_token, "with a wrong token"), (counts.no_token, "without a token")];
+        let parts = parts.into_iter().filter(|(number, _)| *number > 0);
+        let parts: Vec<String> = parts.map(|(number, which)| requests(number, which)).collect();
         format!(
-            "refused {} and {} without one, the newest from {newest}: an agent there may lack the server's token \
-             (PACELINE_TOKEN), and its job is not observed",
-            requests(counts.wrong_token, "with a wrong token"),
-            counts.no_token,
+            "refused {}, the newest from {newest}: an agent there may lack the server's token (PACELINE_TOKEN), and its \
+             job is not observed",
+            parts.join(" and ")
         )
     }
 
@@ -214,9 +216,7 @@ mod tests {
         let first = record.note(Lack::WrongToken, peer(7), start);
         assert_eq!(first.say_after, Some(Duration::ZERO));
         assert!(
-            record.line(start).starts_with(
-                "refused 1 request with a wrong token and 0 without one, the newest from 10.0.0.7"
-            )
+            record.line(start).starts_with("refused 1 request with a wrong token, the newest from 10.0.0.7")
         );
         let second = start + Duration::from_secs(4);
         let waits: Vec<Option<Duration>> =
@@ -227,7 +227,7 @@ mod tests {
         let line = record.line(start + SAY_EVERY);
         assert!(
             line.starts_with(
-                "refused 1999 requests with a wrong token and 1 without one, the newest from 10.0.0.8"
+                "refused 1999 requests with a wrong token and 1 request without a token, the newest from 10.0.0.8"
             ),
             "{line}"
         );
