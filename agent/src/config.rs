@@ -87,6 +87,15 @@ pub enum ConfigError {
         /// The value of the variable.
         value: String,
     },
+    /// The server's address is an `https://` address. The agent has no TLS.
+    #[error(
+        "PACELINE_SERVER={value:?}: agents have no TLS, so this job is not observed. Give the server's own http:// address \
+         within a trusted network, or the near end of a tunnel; a proxy with TLS is for browsers only"
+    )]
+    Tls {
+        /// The value of the variable.
+        value: String,
+    },
     /// A label is invalid.
     #[error("PACELINE_LABELS: {0}")]
     Label(#[from] LabelError),
@@ -134,6 +143,9 @@ impl Config {
     ) -> Result<Option<Self>, ConfigError> {
         let is_off = get(SWITCH).is_some_and(|value| OFF.contains(&value.trim().to_lowercase().as_str()));
         let Some(server) = get("PACELINE_SERVER").filter(|_| !is_off) else { return Ok(None) };
+        if server.starts_with("https://") {
+            return Err(ConfigError::Tls { value: server });
+        }
         if !server.starts_with("http://") {
             return Err(ConfigError::Server { value: server });
         }
@@ -162,7 +174,8 @@ impl Config {
         let name = get("PACELINE_RUN_NAME").unwrap_or_else(|| job.name.clone());
         Ok(Some(Self {
             server: server.trim_end_matches('/').to_owned(),
-            token: get("PACELINE_TOKEN"),
+            // A secret of Kubernetes often ends with a line break, which no header may have.
+            token: get("PACELINE_TOKEN").map(|token| token.trim().to_owned()),
             run: RunId::new(run)?,
             rank: Rank(rank),
             local_rank,
@@ -195,6 +208,10 @@ mod tests {
         assert!(read(&[("RANK", "0")]).unwrap().is_none());
         assert!(read(&[SERVER, ("RANK", "0"), ("PACELINE", "Off")]).unwrap().is_none());
         assert_eq!(read(&[SERVER]).unwrap_err(), ConfigError::Missing { variable: "RANK" });
+        let tls = read(&[("PACELINE_SERVER", "https://h"), ("RANK", "0")]).unwrap_err().to_string();
+        assert!(tls.starts_with("PACELINE_SERVER=\"https://h\": agents have no TLS"), "{tls}");
+        let no_scheme = read(&[("PACELINE_SERVER", "h:1"), ("RANK", "0")]).unwrap_err();
+        assert!(no_scheme.to_string().contains("does not start with http://"), "{no_scheme}");
         let rank = ("RANK", "3");
         let too_high = read(&[SERVER, rank, ("WORLD_SIZE", "2")]).unwrap_err();
         assert_eq!(too_high.to_string(), "RANK=3 is not below WORLD_SIZE=2: ranks count from 0");
@@ -203,6 +220,9 @@ mod tests {
         let good = read(&[SERVER, rank, ("WORLD_SIZE", "4"), ("TORCHELASTIC_RUN_ID", "r")]);
         let good = good.unwrap().unwrap();
         assert_eq!((good.server.as_str(), good.run.as_str(), good.local_rank), ("http://h:1", "r", 3));
+        let lines = [("PACELINE_TOKEN", "ab+/=\n"), ("WORLD_SIZE", "4"), ("PACELINE_RUN_ID", "r")];
+        let token = read(&[&[SERVER, rank], lines.as_slice()].concat()).unwrap().unwrap().token;
+        assert_eq!(token.as_deref(), Some("ab+/="), "without the line break of its file");
         let labels = ("PACELINE_LABELS", "team=nlp,oops");
         let no_label = read(&[SERVER, rank, ("WORLD_SIZE", "4"), ("PACELINE_RUN_ID", "r"), labels]);
         let no_label = no_label.unwrap_err().to_string();

@@ -83,7 +83,7 @@ def newest_report():
     if not server or not run:
         return None
     request = urllib.request.Request(server.rstrip("/") + "/api/v1/runs/" + urllib.parse.quote(run, safe=""))
-    token = os.environ.get("PACELINE_TOKEN")
+    token = os.environ.get("PACELINE_TOKEN", "").strip()
     if token:
         request.add_header("authorization", "Bearer " + token)
     try:

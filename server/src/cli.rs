@@ -23,6 +23,7 @@ mod trials;
 mod what_if;
 
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -107,6 +108,9 @@ impl DataArgument {
     }
 }
 
+/// The permissions of a file's group and of all other users.
+const OF_OTHERS: u32 = 0o077;
+
 /// The argument that names the file of the server's token. The token itself is never an argument, because every user of
 /// a machine can see the arguments of its processes.
 #[derive(Clone, Debug, Args)]
@@ -118,15 +122,25 @@ struct TokenArgument {
 }
 
 impl TokenArgument {
-    /// Returns the token, if one is set.
+    /// Returns the token, if one is set. Warns if others can read its file.
     fn read(&self) -> anyhow::Result<Option<String>> {
         let Some(path) = &self.token_file else {
-            return Ok(std::env::var("PACELINE_TOKEN").ok().filter(|token| !token.is_empty()));
+            // A secret of Kubernetes often ends with a line break, which no header may have.
+            let token = std::env::var("PACELINE_TOKEN").ok().map(|token| token.trim().to_owned());
+            return Ok(token.filter(|token| !token.is_empty()));
         };
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read the token from {}", path.display()))?;
         let token = text.trim();
         anyhow::ensure!(!token.is_empty(), "{} is empty: it must contain the token", path.display());
+        if let Ok(file) = std::fs::metadata(path)
+            && file.mode() & OF_OTHERS != 0
+        {
+            complain(&format!(
+                "warning: other users of this machine may read or change the token in {path}: chmod 600 {path}",
+                path = path.display()
+            ));
+        }
         Ok(Some(token.to_owned()))
     }
 }
@@ -197,7 +211,7 @@ struct JobArguments {
     #[arg(long, env = "PACELINE_RUN_ID", value_name = "ID")]
     run_id: Option<String>,
     /// Server to send records to [default: start a server]
-    #[arg(long, env = "PACELINE_SERVER", value_name = "URL")]
+    #[arg(long, env = "PACELINE_SERVER", value_name = "URL", value_parser = settings::server)]
     server: Option<String>,
     /// Address of the server to start; port 0 selects a free port
     #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]

@@ -1,5 +1,6 @@
 //! The HTTP server: routes, guards and limits.
 
+mod access;
 pub mod answer;
 pub mod api;
 pub mod assets;
@@ -116,6 +117,8 @@ pub fn router(app: App) -> Router {
         .routes(routes!(compare::comparison))
         .routes(routes!(export::export))
         .routes(routes!(api::clock))
+        .routes(routes!(access::access))
+        .routes(routes!(access::sign_out))
         .split_for_parts();
     let ingest = OpenApiRouter::with_openapi(document)
         .routes(routes!(ingest::ingest))
@@ -144,7 +147,7 @@ pub fn router(app: App) -> Router {
         .merge(upload_routes)
         .route("/api/v1/live", get(live::live))
         .fallback(assets::asset)
-        .layer(middleware::from_fn_with_state(app.guard.clone(), guard::check))
+        .layer(middleware::from_fn_with_state(app.clone(), guard::check))
         .layer(header_layer(header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY))
         .layer(header_layer(header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
         // Other servers receive no referrer. This server receives the requesting page ([`guard`]).

@@ -29,7 +29,7 @@ use wire::views::{Culprit, Report, RunState, RunSummary, Verdict, VerdictState};
 use devices::DeviceMetrics;
 use hosts::HostMetrics;
 use lifetime::Lifetimes;
-pub use own::ServerMetrics;
+pub use own::{LACKS, ServerMetrics};
 use ranks::RankGauge;
 
 /// The largest number of ranks of a run with series for all ranks. Larger runs have series for their worst ranks only

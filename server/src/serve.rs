@@ -42,6 +42,8 @@ use crate::vitals::Vitals;
 const REQUEST_GRACE: Duration = Duration::from_millis(500);
 /// The time that logs being sealed get when the server stops.
 const SEAL_GRACE: Duration = Duration::from_secs(5);
+/// The smallest length of a token, in characters.
+const MIN_TOKEN: usize = 8;
 
 /// The options of a server.
 #[derive(Clone, Debug)]
@@ -108,6 +110,7 @@ impl Server {
             host_names: options.host_names,
             loopback_only: options.listen.ip().is_loopback(),
             token: options.token,
+            ..Guard::default()
         };
         let over = runs.over();
         let hub = Hub::start(runs, clock, metrics.clone(), &vitals, Some(runs_at.clone()));
@@ -216,16 +219,14 @@ fn check_exposure(options: &Options) -> anyhow::Result<()> {
             options.listen
         );
     }
-    if options.token.as_deref().is_some_and(|token| token.len() < 8 || !token.bytes().all(is_token_byte)) {
+    let is_bad = |token: &str| token.len() < MIN_TOKEN || !token.bytes().all(|byte| byte.is_ascii_graphic());
+    if options.token.as_deref().is_some_and(is_bad) {
         bail!(
-            "the token needs at least 8 characters of A-Z a-z 0-9 - . _ ~ (it travels in headers and cookies)"
+            "the token needs at least {MIN_TOKEN} characters, all of them printable ASCII without spaces, because it \
+             travels in a header: make one with `head -c 32 /dev/urandom | base64`"
         );
     }
     Ok(())
-}
-
-fn is_token_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
 
 /// Replays all runs before any log is written to. Returns the logs of ended runs, to be sealed.

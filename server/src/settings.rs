@@ -28,9 +28,33 @@ pub fn share(text: &str) -> Result<f64, String> {
     good.ok_or_else(|| format!("{text:?} is not a share: write it as 5% or 0.05, from 0% to 100%"))
 }
 
+/// Checks the address of a server before anything is sent to it. An empty one counts as none.
+///
+/// # Errors
+/// Returns an error if the text does not begin with `http://`: neither agents nor this program have TLS.
+pub fn server(text: &str) -> Result<String, String> {
+    if text.starts_with("https://") {
+        return Err("agents and this program have no TLS: give the server's own http:// address within a trusted network, \
+                    or the near end of a tunnel; a proxy with TLS is for browsers only"
+            .into());
+    }
+    let is_good = text.is_empty() || text.starts_with("http://");
+    if is_good { Ok(text.to_owned()) } else { Err("it does not start with http://".into()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_is_reached_without_tls() {
+        assert_eq!(
+            (server("http://box:8080"), server("")),
+            (Ok("http://box:8080".into()), Ok(String::new()))
+        );
+        assert!(server("https://box").unwrap_err().contains("no TLS"));
+        assert!(server("box:8080").unwrap_err().contains("http://"));
+    }
 
     #[test]
     fn a_share_is_a_percentage_or_a_fraction() {

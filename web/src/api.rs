@@ -10,7 +10,7 @@ use wire::views::captures::{Capture, RankTrace, TraceComparison};
 use wire::views::comparison::Comparison;
 use wire::views::scaling::{Scaling, ScenarioPrediction};
 use wire::views::{
-    ApiError, ModuleLayouts, RankBurst, RankDevice, RankStacks, RecentUsage, Report, RunSummary,
+    Access, ApiError, ModuleLayouts, RankBurst, RankDevice, RankStacks, RecentUsage, Report, RunSummary,
 };
 
 /// Fetches the waterfall of one step; of the newest if `step` is `None`.
@@ -201,6 +201,23 @@ pub async fn ask_for_traces(run: &str, ranks: &[u32]) -> Result<Capture, String>
     let ranks: Vec<String> = ranks.iter().map(u32::to_string).collect();
     let query = if ranks.is_empty() { String::new() } else { format!("?ranks={}", ranks.join(",")) };
     json(Request::post(&format!("/api/v1/runs/{run}/captures{query}")).send().await).await
+}
+
+/// The status of an answer to a page that is not signed in.
+const UNAUTHORIZED: u16 = 401;
+
+/// Asks how this page has access; `None` if it has none.
+pub async fn access() -> Result<Option<Access>, String> {
+    let response = Request::get("/api/v1/access").send().await;
+    match &response {
+        Ok(response) if response.status() == UNAUTHORIZED => Ok(None),
+        _ => json(response).await.map(Some),
+    }
+}
+
+/// Ends the session of this page.
+pub async fn sign_out() -> Result<(), String> {
+    answered(Request::post("/api/v1/sign-out").send().await).await.map(drop)
 }
 
 async fn json<T: DeserializeOwned>(response: Result<Response, gloo_net::Error>) -> Result<T, String> {

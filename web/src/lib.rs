@@ -7,6 +7,7 @@
 //! * The dashboard has no access to the server's clock, stores only the theme, and sends requests only to its own
 //!   origin.
 
+mod access;
 mod api;
 mod canvas;
 mod commands;

@@ -8,6 +8,7 @@ use leptos::task::tick;
 use leptos_router::components::Router;
 use wasm_bindgen::JsCast as _;
 
+use crate::access::Access;
 use crate::imports::Imports;
 use crate::live::Live;
 use crate::news::Toasts;
@@ -52,6 +53,7 @@ pub fn mount_in_run<V: IntoView + 'static>(view: impl FnOnce() -> V + Send + 'st
                     provide_context(OpenTerm::new());
                     provide_context(Toasts::new());
                     provide_context(Imports::new());
+                    provide_context(Access::new());
                     provide_context(RunId::new(Memo::new(|_| "gpt-7".into())));
                     provide_context(Range::new(live, address));
                     let _ = started.set(live);

@@ -6,6 +6,7 @@ use leptos_router::path;
 use model::route::run_in;
 use model::verdict::alarm;
 
+use crate::access::{Access, SignOut};
 use crate::commands::{CommandList, Commands, copy_link};
 use crate::imports::Imports;
 use crate::keys::{self, Help};
@@ -49,6 +50,9 @@ fn Page() -> impl IntoView {
     provide_context(toasts);
     provide_context(CommandList::start());
     provide_context(Imports::new());
+    let access = Access::new();
+    access.follow(live, address);
+    provide_context(access);
 
     let run = Memo::new(move |_| address.path.with(|path| run_in(path).map(str::to_owned)));
     Effect::new(move |_| live.look_at(run.get().as_deref()));
@@ -166,6 +170,7 @@ fn Bar(run: Memo<Option<String>>) -> impl IntoView {
             >
                 "?"
             </button>
+            <SignOut />
         </header>
         <Help open=help />
         <Commands run=run help=help />
@@ -218,12 +223,17 @@ pub fn Connection(run: Memo<Option<String>>) -> impl IntoView {
 /// A notice that the data shown are old. It overlays the page, so that nothing moves when it appears.
 #[component]
 pub fn Notice() -> impl IntoView {
-    let live = expect_context::<Live>();
+    let (live, access) = (expect_context::<Live>(), expect_context::<Access>());
     let has_ended = Memo::new(move |_| live.has_ended());
     let words = move || {
         let age = |since: f64| units::clock((live.now.get() - since) / 1000.0);
         let shown = live.run.with(Option::is_some) || live.runs.with(Option::is_some);
         match live.link.get() {
+            Link::Lost(_) if access.is_refused.get() => Some(
+                "This page is not signed in any more: the server was restarted, or nothing used the session for a week. \
+                 Open /?token=TOKEN again."
+                    .into(),
+            ),
             Link::Lost(_) if !shown => {
                 Some("The server does not answer. This page connects automatically once it does.".into())
             }

@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+mod access;
 mod account;
 pub mod captures;
 mod collectives;
@@ -18,6 +19,7 @@ pub mod scaling;
 mod verdict;
 pub mod what_if;
 
+pub use access::{Access, UnauthorizedRequests};
 pub use account::{Account, AccountEntry, Spending};
 pub use collectives::{
     AlphaBeta, BucketParameters, BucketStats, CollectiveCost, Group, GroupStats, LastRank, LatencyHistogram,

@@ -11,6 +11,7 @@ use wire::views::{ApiError, RunSummary};
 
 use super::TokenArgument;
 use crate::imports::{OFFER_AGAIN, OFFERS};
+use crate::settings;
 
 /// The longest time for one request.
 const TIMEOUT: Duration = Duration::from_secs(8);
@@ -28,7 +29,8 @@ pub(super) struct RunOnServer {
     #[arg(default_value = "latest")]
     run: String,
     /// Server that the job sends its records to
-    #[arg(long, env = "PACELINE_SERVER", value_name = "URL", default_value = "http://127.0.0.1:8080")]
+    #[arg(long, env = "PACELINE_SERVER", value_name = "URL", default_value = "http://127.0.0.1:8080",
+        value_parser = settings::server)]
     server: String,
     #[command(flatten)]
     token: TokenArgument,

@@ -17,6 +17,7 @@ use super::run::{closing_report, distant_report, server_for};
 use super::{DataArgument, TokenArgument, print, progress, runtime, start_logging};
 use crate::imports::{self, AT_ONCE, Read};
 use crate::run_id::new_run_id;
+use crate::settings;
 
 /// The arguments of `paceline import`.
 #[derive(Debug, Args)]
@@ -46,7 +47,7 @@ pub(super) struct ImportArguments {
     #[arg(long, requires = "like")]
     json: bool,
     /// Server to send the run to [default: the data directory, or the server that uses it]
-    #[arg(long, env = "PACELINE_SERVER", value_name = "URL")]
+    #[arg(long, env = "PACELINE_SERVER", value_name = "URL", value_parser = settings::server)]
     server: Option<String>,
     #[command(flatten)]
     data: DataArgument,

@@ -5,6 +5,7 @@
 //! therefore cannot block other clients, no matter how many there are.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -85,11 +86,18 @@ pub struct ConnectionPlace(Arc<Taken>);
 
 struct Taken {
     number: u64,
+    peer: IpAddr,
     places: Arc<Places>,
     guest: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
 impl ConnectionPlace {
+    /// Returns the address of the other end, which is a proxy if there is one.
+    #[must_use]
+    pub fn peer(&self) -> IpAddr {
+        self.0.peer
+    }
+
     /// Makes the connection a guest if a place is free. Called when a request of it has passed the guard.
     pub fn admit(&self) {
         let mut guest = self.0.guest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -123,10 +131,11 @@ pub async fn serve(
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
+                Ok((stream, address)) => {
                     number += 1;
                     let dismissed = places.enter(number);
-                    let place = ConnectionPlace(Arc::new(Taken { number, places: places.clone(), guest: Mutex::default() }));
+                    let (peer, guest) = (address.ip().to_canonical(), Mutex::default());
+                    let place = ConnectionPlace(Arc::new(Taken { number, peer, places: places.clone(), guest }));
                     connections.spawn(attend(stream, router.clone(), place, dismissed, stopping.clone()));
                 }
                 Err(_) => {

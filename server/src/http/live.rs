@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::Extension;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::extract::{Query, State};
+use axum::http::HeaderMap;
 use axum::response::Response;
 use serde::Deserialize;
 use tokio::sync::watch;
@@ -42,11 +43,12 @@ pub struct LiveQuery {
     run: Option<String>,
 }
 
-/// Upgrades the connection to a WebSocket, and streams until the client disconnects or the server stops.
+/// Upgrades the connection to a WebSocket, and streams until the client disconnects or signs out, or the server stops.
 pub async fn live(
     State(app): State<App>,
     Query(query): Query<LiveQuery>,
     place: Option<Extension<ConnectionPlace>>,
+    headers: HeaderMap,
     upgrade: WebSocketUpgrade,
 ) -> Response {
     let upgrade = upgrade.max_message_size(MAX_MESSAGE_BYTES).max_frame_size(MAX_MESSAGE_BYTES);
@@ -55,6 +57,7 @@ pub async fn live(
         let _place = place;
         let (snapshots, live_clients) = (app.hub.subscribe(), app.metrics.server.live_clients.clone());
         let stopped = until_stopped(app.stopping.clone());
+        let guard = app.guard.clone();
         let mut client = Client { socket, snapshots, app };
         let stream = async {
             match query.run {
@@ -67,6 +70,7 @@ pub async fn live(
             // A client that disconnected needs no answer.
             _closed = stream => {}
             () = stopped => {}
+            () = guard.signed_out(&headers) => {}
         }
         live_clients.dec();
     })

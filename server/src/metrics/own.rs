@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use prometheus::{Histogram, HistogramOpts, IntCounter, IntGauge};
+use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts};
 
 use super::{Families, duration_buckets};
+
+/// What unauthorized requests have instead of the token, as the label `reason` says it.
+pub const LACKS: [&str; 3] = ["no_token", "wrong_token", "ended_session"];
 
 /// The metrics of the server itself (`paceline_server_*`).
 #[derive(Clone)]
@@ -30,6 +33,7 @@ pub struct ServerMetrics {
     /// Whether batches can be stored: 1, or 0 if the disk refused the newest ones.
     pub can_store: IntGauge,
     syncs: Histogram,
+    unauthorized: IntCounterVec,
 }
 
 impl ServerMetrics {
@@ -59,6 +63,13 @@ impl ServerMetrics {
             "Whether batches can be stored: 0 if the disk refused the newest ones.",
         );
         can_store.set(1);
+        let unauthorized = Opts::new(
+            "paceline_server_unauthorized_total",
+            "Requests without the server's token, by what they had instead.",
+        );
+        let unauthorized = IntCounterVec::new(unauthorized, &["reason"]).expect("the name is valid");
+        // A counter that begins at 0 shows its first increase.
+        LACKS.iter().for_each(|lack| drop(unauthorized.with_label_values(&[lack])));
         let syncs =
             HistogramOpts::new("paceline_server_sync_seconds", "Time to sync a group of batches to disk.")
                 .buckets(duration_buckets(1e-4));
@@ -73,8 +84,14 @@ impl ServerMetrics {
             set_aside,
             without_series,
             can_store,
+            unauthorized: families.add(unauthorized),
             syncs: families.add(Histogram::with_opts(syncs).expect("the name is valid")),
         }
+    }
+
+    /// Counts a request that was refused because it lacks the token. `lack` is one of [`LACKS`].
+    pub fn unauthorized(&self, lack: &str) {
+        self.unauthorized.with_label_values(&[lack]).inc();
     }
 
     /// Records the time that it took to sync a group of batches to disk.

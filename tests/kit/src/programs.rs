@@ -67,6 +67,22 @@ impl Server {
     /// # Errors
     /// Returns the errors of [`Self::start`].
     pub fn start_at(data: &Path, listen: &str) -> anyhow::Result<Self> {
+        Self::spawn(Self::command(data, listen))
+    }
+
+    /// Starts a server on a free port that requires a token.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Self::start`].
+    pub fn start_with_token(data: &Path, token: &str) -> anyhow::Result<Self> {
+        let mut command = Self::command(data, "127.0.0.1:0");
+        command.env("PACELINE_TOKEN", token);
+        Self::spawn(command)
+    }
+
+    /// Returns the command of a server on `data`, to which arguments of `paceline serve` may be added.
+    #[must_use]
+    pub fn command(data: &Path, listen: &str) -> Command {
         let mut command = Command::new(program("paceline"));
         // Starts the server as the launcher starts ranks, which die with it: a killed test or bench leaves no server
         // running.
@@ -76,7 +92,7 @@ impl Server {
             .args(["serve", "--listen", listen, "--data"])
             .arg(data);
         command.env("PACELINE_LAUNCHER_PID", std::process::id().to_string());
-        Self::spawn(command)
+        command
     }
 
     /// Starts a server with a command that becomes the server.
@@ -330,6 +346,18 @@ pub fn get(url: &str) -> anyhow::Result<(u16, String)> {
 /// Returns an error if the server does not answer, or with an error.
 pub fn get_bytes(url: &str) -> anyhow::Result<Vec<u8>> {
     Ok(ureq::get(url).call()?.body_mut().read_to_vec()?)
+}
+
+/// Signs in with a token, as a browser does, and returns the cookie that it would send from then on: `NAME=ID`.
+///
+/// # Errors
+/// Returns an error if the server does not redirect with a cookie.
+pub fn sign_in(address: &str, token: &str) -> anyhow::Result<String> {
+    let client: ureq::Agent = ureq::Agent::config_builder().max_redirects(0).build().into();
+    let answer = client.get(format!("{address}/?token={token}")).call()?;
+    let cookie = answer.headers().get("set-cookie").and_then(|cookie| cookie.to_str().ok());
+    let cookie = cookie.with_context(|| format!("{} without a cookie", answer.status()))?;
+    Ok(cookie.split(';').next().unwrap_or_default().to_owned())
 }
 
 /// Calls `answer` repeatedly until it returns a value.

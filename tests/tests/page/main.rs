@@ -1,5 +1,6 @@
 //! End-to-end tests of the dashboard in a real Chromium.
 
+mod access;
 mod buckets;
 mod code;
 mod devices;

@@ -1,9 +1,11 @@
 //! End-to-end tests of the server and the command line, with real processes.
 
+mod access;
 mod alerts;
 mod commands;
 mod damage;
 mod doctor;
+mod documents;
 mod elastic;
 mod export;
 mod goodput;

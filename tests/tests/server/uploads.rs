@@ -223,10 +223,12 @@ fn only_the_page_and_those_with_the_token_may_import() -> anyhow::Result<()> {
         .env("PACELINE_TOKEN", TOKEN);
     let server = Server::spawn(command)?;
     let bearer = format!("Bearer {TOKEN}");
-    let cookie = format!("paceline_token={TOKEN}");
+    let cookie = testkit::programs::sign_in(&server.address, TOKEN)?;
+    let old = format!("paceline_token={TOKEN}");
     for (headers, status) in [
         (&[][..], 401),
         (&[("authorization", "Bearer another-token")], 401),
+        (&[("cookie", old.as_str())], 401),
         (&[("cookie", cookie.as_str()), ("origin", "http://evil.example")], 403),
         (&[("cookie", cookie.as_str()), ("origin", server.address.as_str())], 201),
         (&[("authorization", bearer.as_str())], 201),

@@ -9,6 +9,7 @@ use units::signed;
 use wire::batch::DropReason;
 use wire::views::{Gap, GapKind, Missing, RankClock, Report};
 
+use crate::access::Unauthorized;
 use crate::key_figure::KeyFigure;
 use crate::live::{Live, RunView};
 use crate::overhead::interval;
@@ -26,6 +27,7 @@ pub fn Health() -> impl IntoView {
     let sentence = move || live.run.with(|run| run.as_ref().map(|run| trust::sentence(&run.report)));
     view! {
         <p class="lead" data-testid="trust">{sentence}</p>
+        <Unauthorized />
         {facts}
         <Trust />
         <RankTable />

@@ -15,6 +15,7 @@ use self::import::{ImportButton, ImportPanel, take_drops};
 use self::listing::Listing;
 use self::overlay::Overlay;
 use self::table::RunTable;
+use crate::access::Unauthorized;
 use crate::keys;
 use crate::live::Live;
 use crate::route::Address;
@@ -42,6 +43,7 @@ pub fn Runs() -> impl IntoView {
     view! {
         <div class="page">
             <ImportPanel />
+            <Unauthorized />
             {list}
         </div>
     }
