@@ -50,6 +50,8 @@ struct State {
 enum Node {
     Folder,
     File(u64),
+    /// A symbolic link, which no operation follows.
+    Link,
 }
 
 #[derive(Clone, Debug)]
@@ -131,6 +133,13 @@ impl SimulatedDisk {
         state.unsynced.retain(|change| {
             is_outside(&change.folder) && change.put.as_ref().is_none_or(|(path, _)| is_outside(path))
         });
+    }
+
+    /// Puts a link in place of a file, durably.
+    pub fn replace_by_link(&self, path: &Path) {
+        let mut state = self.state();
+        state.names.insert(path.to_owned(), Node::Link);
+        state.durable.insert(path.to_owned(), Node::Link);
     }
 
     /// Adds a line to the trace.
