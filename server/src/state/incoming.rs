@@ -229,18 +229,16 @@ impl Incoming {
             self.sparse_steps += 1;
             return None;
         }
-        let mut ranks: Vec<Option<RankStep>> = vec![None; self.world_size];
+        let mut ranks: Vec<Option<Box<RankStep>>> = vec![None; self.world_size];
         for (rank, mut partial) in open.ranks {
             partial.spans.shrink_to_fit();
             partial.buckets.shrink_to_fit();
             let slot = ranks.get_mut(rank.0 as usize)?;
-            *slot = partial.record.map(|record| RankStep {
-                record,
-                spans: partial.spans,
-                buckets: partial.buckets,
-            });
+            *slot = partial
+                .record
+                .map(|record| Box::new(RankStep { record, spans: partial.spans, buckets: partial.buckets }));
         }
-        let bytes = bytes + self.world_size * size_of::<Option<RankStep>>();
+        let bytes = bytes + self.world_size * size_of::<Option<Box<RankStep>>>();
         Some(Closed { records: StepRecords { step, ranks, absent: self.absent }, bytes })
     }
 }
