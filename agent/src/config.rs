@@ -160,7 +160,7 @@ impl Config {
         Ok(Some(Self {
             server: server.trim_end_matches('/').to_owned(),
             token: get("PACELINE_TOKEN"),
-            run: RunId::new(run)?,
+            run: RunId::for_new_run(run)?,
             rank: Rank(rank),
             local_rank,
             world_size,
