@@ -1,6 +1,7 @@
 //! End-to-end tests of the server and the command line, with real processes.
 
 mod alerts;
+mod answers;
 mod commands;
 mod damage;
 mod doctor;
@@ -17,6 +18,7 @@ mod past_faults;
 mod ranges;
 mod recall;
 mod stacks;
+mod streams;
 mod survival;
 mod uploads;
 mod utilization;
