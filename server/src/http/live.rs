@@ -65,7 +65,7 @@ impl Streams {
     fn take(&self) -> Result<OwnedSemaphorePermit, Failure> {
         let full = |_| {
             Failure::Busy(format!(
-                "{} live streams are open, which is the limit of this server: close dashboards that nobody looks at, or \
+                "{} live streams are open, which is the limit of this server: close dashboards that no one looks at, or \
                  try again",
                 self.most
             ))

@@ -59,7 +59,7 @@ fn read_for(mut stream: TcpStream, length: Duration) -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn streams_that_nobody_reads_end_and_their_number_is_bounded() -> anyhow::Result<()> {
+async fn streams_that_no_one_reads_end_and_their_number_is_bounded() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let streams = Streams::new(MOST, SILENT_WITHIN);
     let app = App { streams, ..app(data.path(), Collection::default(), None)? };
