@@ -189,25 +189,24 @@ fn a_slow_upload_ends_well() -> anyhow::Result<()> {
 fn an_import_that_hardly_arrives_is_ended_and_another_gets_its_place() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
-    let mut slow = Begun::send(&server, Form::of_the_job(), 0.5)?;
+    // It holds the only place, unless the other import was faster.
+    let (mut slow, busy) = wait_until("the slow import to have the place", || {
+        let slow = Begun::send(&server, Form::of_the_job(), 0.5).ok()?;
+        std::thread::sleep(Duration::from_millis(200));
+        let (status, answer) = Form::of_the_job().send(&server, "", &[]).ok()?;
+        let error = answer["error"].as_str().unwrap_or_default().to_owned();
+        (status == 503).then_some((slow, error))
+    })?;
     let mut drip = slow.stream.try_clone()?;
     let bytes = slow.rest.clone();
     // One byte each half second, until the server closes the connection.
     let dripping = std::thread::spawn(move || {
-        bytes
-            .iter()
-            .take(120)
-            .take_while(|byte| {
-                std::thread::sleep(Duration::from_millis(500));
-                drip.write_all(&[**byte]).is_ok()
-            })
-            .count()
+        let is_taken = |byte: &&u8| {
+            std::thread::sleep(Duration::from_millis(500));
+            drip.write_all(&[**byte]).is_ok()
+        };
+        bytes.iter().take(120).take_while(is_taken).count()
     });
-    let busy = wait_until("the slow import to have the place", || {
-        let (status, answer) = Form::of_the_job().send(&server, "", &[]).ok()?;
-        let error = answer["error"].as_str().unwrap_or_default().to_owned();
-        (status == 503).then_some(error)
-    })?;
     ensure!(busy.starts_with("another import is in progress") && busy.contains("resnet-"), "{busy}");
     ensure!(busy.contains(" of it have arrived"), "{busy}");
     let began = Instant::now();
