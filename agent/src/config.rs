@@ -176,7 +176,7 @@ impl Config {
             server: server.trim_end_matches('/').to_owned(),
             // A secret of Kubernetes often ends with a line break, which no header may have.
             token: get("PACELINE_TOKEN").map(|token| token.trim().to_owned()),
-            run: RunId::new(run)?,
+            run: RunId::for_new_run(run)?,
             rank: Rank(rank),
             local_rank,
             world_size,

@@ -58,8 +58,8 @@ mod tests {
     use super::*;
     use wire::ids::Step;
 
-    fn rank(parts: [u64; Part::COUNT]) -> Option<crate::step::RankAnalysis> {
-        Some(crate::step::RankAnalysis {
+    fn rank(parts: [u64; Part::COUNT]) -> Option<Box<crate::step::RankAnalysis>> {
+        Some(Box::new(crate::step::RankAnalysis {
             parts,
             pauses: [0; 4],
             step_nanos: parts.iter().sum(),
@@ -75,7 +75,7 @@ mod tests {
             lateness_nanos: None,
             caused_wait_nanos: 0,
             clock_free: false,
-        })
+        }))
     }
 
     #[test]

@@ -19,8 +19,8 @@ pub struct RankStep {
 pub struct StepRecords {
     /// The step.
     pub step: Step,
-    /// The records of each rank.
-    pub ranks: Vec<Option<RankStep>>,
+    /// The records of each rank. Behind a pointer, because a claim of many ranks costs its sender nothing.
+    pub ranks: Vec<Option<Box<RankStep>>>,
     /// The number of ranks that nothing records: an imported job may have ranks without a file.
     pub absent: usize,
 }

@@ -411,6 +411,7 @@ fn ledger(steps: &[&StepAnalysis], ranks: u32) -> Vec<RankLedger> {
     }
     // A rank without a record has no figure, which is not 0.
     ledger.retain(|rank| rank.step_nanos > 0);
+    ledger.shrink_to_fit();
     ledger
 }
 
@@ -505,13 +506,18 @@ fn window_of(verdict: &Verdict, observed: &[&StepAnalysis]) -> Option<(ServerNan
     Some((window(verdict.steps.0)?.0, window(verdict.steps.1)?.1))
 }
 
+/// Returns the clocks of the ranks that have sent anything. The others are only a number that the sender states.
 fn clocks(facts: &RunFacts) -> Vec<RankClock> {
+    let has_spoken = |rank: usize| facts.work.get(rank).is_some_and(Option::is_some);
     let clock = |(rank, fit): (usize, &Option<ClockFit>)| RankClock {
         rank: Rank(rank as u32),
         bound_nanos: fit.as_ref().map(ClockFit::bound),
         drift_ppb: fit.map_or(0.0, |fit| fit.drift_ppb),
     };
-    facts.fits.iter().enumerate().map(clock).collect()
+    let known = facts.fits.iter().enumerate().filter(|(rank, fit)| fit.is_some() || has_spoken(*rank));
+    let mut clocks: Vec<RankClock> = known.map(clock).collect();
+    clocks.shrink_to_fit();
+    clocks
 }
 
 #[cfg(test)]

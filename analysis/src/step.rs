@@ -131,8 +131,8 @@ pub struct CollectiveAnalysis {
 pub struct StepAnalysis {
     /// The step.
     pub step: Step,
-    /// The analysis of each rank; `None` if the rank's records are missing.
-    pub ranks: Vec<Option<RankAnalysis>>,
+    /// The analysis of each rank; `None` if the rank's records are missing. Behind a pointer, as in [`StepRecords::ranks`].
+    pub ranks: Vec<Option<Box<RankAnalysis>>>,
     /// The collectives in launch order.
     pub collectives: Vec<CollectiveAnalysis>,
     /// The begin and end over all ranks on the server's clock; `None` without aligned clocks.
@@ -179,7 +179,7 @@ impl StepAnalysis {
 
     /// Returns the ranks whose records are there.
     pub fn present(&self) -> impl Iterator<Item = (usize, &RankAnalysis)> {
-        self.ranks.iter().enumerate().filter_map(|(rank, analysis)| Some((rank, analysis.as_ref()?)))
+        self.ranks.iter().enumerate().filter_map(|(rank, analysis)| Some((rank, analysis.as_deref()?)))
     }
 }
 
@@ -309,10 +309,11 @@ fn total_within(intervals: &Intervals, sums: &[u64], (begin, end): Interval) -> 
 #[must_use]
 pub fn analyse(records: &StepRecords, fits: &[Option<ClockFit>]) -> StepAnalysis {
     let joined = Joined::new(records, fits);
-    let sets = |(rank, (step, waits)): (usize, (&Option<RankStep>, &Vec<Wait>))| {
-        Some(RankSets::new(rank, step.as_ref()?, waits))
+    let sets = |(rank, (step, waits)): (usize, (&Option<Box<RankStep>>, &Vec<Wait>))| {
+        Some(Box::new(RankSets::new(rank, step.as_ref()?, waits)))
     };
-    let sets: Vec<Option<RankSets>> = records.ranks.iter().zip(&joined.waits).enumerate().map(sets).collect();
+    let sets: Vec<Option<Box<RankSets>>> =
+        records.ranks.iter().zip(&joined.waits).enumerate().map(sets).collect();
     let before = std::iter::once(None).chain(joined.collectives.iter().map(Some));
     let collectives: Vec<CollectiveAnalysis> = joined
         .collectives
@@ -320,11 +321,11 @@ pub fn analyse(records: &StepRecords, fits: &[Option<ClockFit>]) -> StepAnalysis
         .zip(before)
         .filter_map(|(collective, before)| analyse_collective(collective, before, &sets))
         .collect();
-    let mut ranks: Vec<Option<RankAnalysis>> = records
+    let mut ranks: Vec<Option<Box<RankAnalysis>>> = records
         .ranks
         .iter()
         .zip(&sets)
-        .map(|(step, sets)| Some(analyse_rank(step.as_ref()?, sets.as_ref()?)))
+        .map(|(step, sets)| Some(Box::new(analyse_rank(step.as_ref()?, sets.as_ref()?))))
         .collect();
     add_lateness(&mut ranks, &joined);
     add_caused_waits(&mut ranks, &joined);
@@ -343,7 +344,7 @@ pub fn analyse(records: &StepRecords, fits: &[Option<ClockFit>]) -> StepAnalysis
 
 fn window(records: &StepRecords, fits: &[Option<ClockFit>]) -> Option<(ServerNanos, ServerNanos)> {
     let aligned = |time: fn(&StepRecord) -> MonoNanos| {
-        let present = records.ranks.iter().enumerate().filter_map(|(r, step)| Some((r, step.as_ref()?)));
+        let present = records.ranks.iter().enumerate().filter_map(|(r, step)| Some((r, step.as_deref()?)));
         present
             .map(|(rank, step)| Some(fits.get(rank)?.as_ref()?.align(time(&step.record))))
             .collect::<Option<Vec<_>>>()
@@ -383,7 +384,7 @@ fn analyse_rank(step: &RankStep, sets: &RankSets) -> RankAnalysis {
 fn analyse_collective(
     collective: &JoinedCollective<'_>,
     before: Option<&JoinedCollective<'_>>,
-    sets: &[Option<RankSets>],
+    sets: &[Option<Box<RankSets>>],
 ) -> Option<CollectiveAnalysis> {
     let members = &collective.members;
     let first = members.first()?.record;
@@ -420,7 +421,7 @@ fn analyse_collective(
     })
 }
 
-fn add_caused_waits(ranks: &mut [Option<RankAnalysis>], joined: &Joined<'_>) {
+fn add_caused_waits(ranks: &mut [Option<Box<RankAnalysis>>], joined: &Joined<'_>) {
     for (rank, nanos) in joined.collectives.iter().flat_map(JoinedCollective::caused_waits) {
         if let Some(rank) = &mut ranks[rank] {
             rank.caused_wait_nanos = rank.caused_wait_nanos.saturating_add(nanos.unsigned_abs());
@@ -429,7 +430,7 @@ fn add_caused_waits(ranks: &mut [Option<RankAnalysis>], joined: &Joined<'_>) {
 }
 
 /// Fills in the lateness: start_r - median_q start_q, averaged over the step's collectives among all ranks.
-fn add_lateness(ranks: &mut [Option<RankAnalysis>], joined: &Joined<'_>) {
+fn add_lateness(ranks: &mut [Option<Box<RankAnalysis>>], joined: &Joined<'_>) {
     let mut sums = vec![(0.0, 0_u32); ranks.len()];
     for JoinedCollective { members, .. } in &joined.collectives {
         // Starts are relative to the first member's start, so that an `f64` holds nanoseconds exactly.

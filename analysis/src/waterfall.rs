@@ -18,7 +18,7 @@ pub fn waterfall(records: &StepRecords, fits: &[Option<ClockFit>], numbers_by_fu
         .ranks
         .iter()
         .enumerate()
-        .filter_map(|(rank, step)| Some((rank, step.as_ref()?, fits.get(rank).copied().flatten()?)))
+        .filter_map(|(rank, step)| Some((rank, step.as_deref()?, fits.get(rank).copied().flatten()?)))
         .collect();
     let begins = placed.iter().map(|(_, step, fit)| fit.align(step.record.begin));
     let Some(origin) = begins.min() else {

@@ -34,6 +34,7 @@ mod source;
 pub mod stragglers;
 pub mod timeline;
 mod torch;
+mod unpacked;
 mod unreadable;
 mod whole;
 
@@ -44,6 +45,7 @@ pub use group::Group;
 pub use pickle::NotPlain;
 pub use remarks::Remarks;
 pub use source::{Content, OfRank, Source};
+pub use unpacked::{FarLonger, Swollen};
 pub use unreadable::Unreadable;
 
 use detect::Detected;
@@ -54,7 +56,18 @@ use detect::Detected;
 /// Returns an error if nothing of the file can be read, if it holds no collective and no work of a device, or if its format is
 /// known and not read.
 pub fn read(file: &str, bytes: impl Read) -> Result<Source, Unreadable> {
-    let plain = detect::Headed::new(pieces::plain(bytes)?);
+    let swollen = Swollen::default();
+    let read = pieces::plain(bytes, &swollen).map_err(Unreadable::from).and_then(read_plain);
+    match read {
+        Ok((format, ranks)) => Ok(Source { file: file.to_owned(), format, ranks }),
+        // Whatever reading ended with, this is why.
+        Err(_) if swollen.is_found() => Err(Unreadable::Swollen(FarLonger)),
+        Err(error) => Err(error),
+    }
+}
+
+fn read_plain(plain: impl Read) -> Result<(Format, Vec<OfRank>), Unreadable> {
+    let plain = detect::Headed::new(plain);
     let format = match detect::detect(plain.head()) {
         Detected::Format(format) => format,
         Detected::Unsupported(why) => return Err(Unreadable::Unsupported(why)),
@@ -70,7 +83,7 @@ pub fn read(file: &str, bytes: impl Read) -> Result<Source, Unreadable> {
             vec![execution::read(plain, is_protobuf)?]
         }
     };
-    Ok(Source { file: file.to_owned(), format, ranks })
+    Ok((format, ranks))
 }
 
 fn kineto(plain: impl Read) -> Result<OfRank, Unreadable> {

@@ -7,8 +7,9 @@
 use std::io::{self, BufRead, BufReader, Read};
 use std::ops::Range;
 
-use flate2::bufread::MultiGzDecoder;
 use memchr::memchr2;
+
+use crate::unpacked::{Swollen, Unpacked};
 
 /// The number of bytes that are read at a time.
 const BLOCK: usize = 1 << 18;
@@ -107,15 +108,16 @@ pub struct Pieces<R> {
     error: Option<String>,
 }
 
-/// Returns a reader of the plain text of `file`, which may be compressed by gzip, whatever its name is.
+/// Returns a reader of the plain text of `file`, which may be compressed by gzip, whatever its name is. Reading ends with an
+/// error, and `swollen` says so, if the text is far longer than the file.
 ///
 /// # Errors
 /// Returns an error if the first bytes cannot be read.
-pub fn plain<'a>(file: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
+pub fn plain<'a>(file: impl Read + 'a, swollen: &Swollen) -> io::Result<Box<dyn Read + 'a>> {
     let mut file = BufReader::with_capacity(BLOCK, file);
     let is_compressed = file.fill_buf()?.starts_with(&GZIP);
     Ok(if is_compressed {
-        let mut text = BufReader::with_capacity(BLOCK, MultiGzDecoder::new(file));
+        let mut text = BufReader::with_capacity(BLOCK, Unpacked::new(file, BLOCK, swollen.clone()));
         skip_mark(&mut text);
         Box::new(text)
     } else {
@@ -451,7 +453,7 @@ mod tests {
     #[test]
     fn a_mark_of_byte_order_is_no_part_of_the_text() {
         let mut text = String::new();
-        plain(&b"\xef\xbb\xbf[1]"[..]).unwrap().read_to_string(&mut text).unwrap();
+        plain(&b"\xef\xbb\xbf[1]"[..], &Swollen::default()).unwrap().read_to_string(&mut text).unwrap();
         assert_eq!(text, "[1]");
     }
 
@@ -483,8 +485,9 @@ mod tests {
         let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         io::Write::write_all(&mut packed, b"[{}, {}]").unwrap();
         let packed = packed.finish().unwrap();
-        assert_eq!(split_by(Pieces::new(plain(&packed[..]).unwrap())).0, ["{}", "{}"]);
-        let (_, _, end) = split_by(Pieces::new(plain(&packed[..packed.len() - 9]).unwrap()));
+        assert_eq!(split_by(Pieces::new(plain(&packed[..], &Swollen::default()).unwrap())).0, ["{}", "{}"]);
+        let cut = plain(&packed[..packed.len() - 9], &Swollen::default()).unwrap();
+        let (_, _, end) = split_by(Pieces::new(cut));
         assert!(matches!(end, End::Whole | End::Early { error: Some(_), .. }), "{end:?}");
     }
 

@@ -5,6 +5,7 @@ use std::io;
 use crate::format::Format;
 use crate::pickle::NotPlain;
 use crate::pieces::NotATrace;
+use crate::unpacked::FarLonger;
 
 /// The largest number of kernels, copies and launches that are kept of one trace. They take at most 48 bytes each, so a
 /// trace takes less than 1 GiB.
@@ -52,6 +53,9 @@ pub enum Unreadable {
         /// The largest size, with its unit.
         most: String,
     },
+    /// Its text is far longer than the file.
+    #[error("it is compressed, and {0}")]
+    Swollen(FarLonger),
     /// It is of a format that is not read.
     #[error("{0}")]
     Unsupported(&'static str),

@@ -16,9 +16,11 @@ pub mod imports;
 pub mod ingest;
 mod layouts;
 pub mod live;
+mod pace;
 pub mod recording;
 mod report;
 pub mod scaling;
+mod sentences;
 mod stacks;
 mod traced;
 mod usage;
@@ -78,6 +80,8 @@ pub struct App {
     pub room: ingest::Room,
     /// The places for imports.
     pub imports: imports::Places,
+    /// The places for live streams.
+    pub streams: live::Streams,
     /// Becomes true when the server stops, which ends live streams.
     pub stopping: watch::Receiver<bool>,
 }
@@ -148,6 +152,7 @@ pub fn router(app: App) -> Router {
         .route("/api/v1/live", get(live::live))
         .fallback(assets::asset)
         .layer(middleware::from_fn_with_state(app.clone(), guard::check))
+        .layer(middleware::from_fn(sentences::write))
         .layer(header_layer(header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY))
         .layer(header_layer(header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
         // Other servers receive no referrer. This server receives the requesting page ([`guard`]).

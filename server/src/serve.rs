@@ -23,12 +23,14 @@ use crate::clock::ServerClock;
 use crate::http::connections;
 use crate::http::guard::Guard;
 use crate::http::imports::Places;
-use crate::http::ingest::Room;
+use crate::http::ingest;
+use crate::http::live::Streams;
 use crate::http::{self, App};
 use crate::metrics::Metrics;
 use crate::state::collection::{Collection, Replayed};
 use crate::state::hub::Hub;
-use crate::state::replay;
+use crate::state::replay::{self, Room};
+use crate::state::run::Run;
 use crate::state::snapshot::Snapshot;
 use crate::store::batches;
 use crate::store::directory::{Held, Layout};
@@ -126,8 +128,9 @@ impl Server {
             clock,
             guard: Arc::new(guard),
             vitals: vitals.clone(),
-            room: Room::default(),
+            room: ingest::Room::default(),
             imports: Places::default(),
+            streams: Streams::default(),
             stopping: stopping.clone(),
         };
         let task = tokio::spawn(connections::serve(listener, http::router(app), files_allowed(), stopping));
@@ -233,8 +236,8 @@ fn check_exposure(options: &Options) -> anyhow::Result<()> {
 async fn replay_all(layout: &Layout, clock: ServerClock) -> anyhow::Result<(Collection, Vec<Closed>)> {
     let layout = layout.clone();
     let work = move || {
-        let (mut runs, mut unsealed) = (Collection::default(), Vec::new());
-        let replayed = |id: &RunId| (id.clone(), replay_one(&layout, id, clock));
+        let (mut runs, mut unsealed, room) = (Collection::default(), Vec::new(), Room::default());
+        let replayed = |id: &RunId| (id.clone(), replay_one(&layout, id, clock, &room));
         batches::each(&layout, replayed, |(id, replayed)| match replayed {
             Some(Ok(run)) => {
                 if let Replayed::Over(..) = &run {
@@ -253,10 +256,22 @@ async fn replay_all(layout: &Layout, clock: ServerClock) -> anyhow::Result<(Coll
     tokio::task::spawn_blocking(work).await.context("cannot read the data directory")?
 }
 
-fn replay_one(layout: &Layout, id: &RunId, clock: ServerClock) -> Option<Result<Replayed, String>> {
+fn replay_one(
+    layout: &Layout,
+    id: &RunId,
+    clock: ServerClock,
+    room: &Room,
+) -> Option<Result<Replayed, String>> {
     recovery::cut_and_say(layout, id);
-    let of = |run| catch_unwind(AssertUnwindSafe(|| Replayed::new(run, clock.now())));
-    let run = replay::guarded_run(layout, id)?;
+    let of = |run: Run| {
+        let bytes = run.bytes();
+        let replayed = catch_unwind(AssertUnwindSafe(|| Replayed::new(run, clock.now())));
+        if !matches!(replayed, Ok(Replayed::Live(..))) {
+            room.leave(bytes);
+        }
+        replayed
+    };
+    let run = replay::guarded_run(layout, id, room)?;
     Some(run.and_then(|run| of(run).map_err(|_| "its summary fails: this is a defect of Paceline".into())))
 }
 

@@ -51,7 +51,8 @@ id! {
     Incarnation(u64)
 }
 
-/// The name of a run. It is unique on a server, and safe in a path, a URL and a Prometheus label.
+/// The name of a run. It is unique on a server, and safe in a path, a URL and a Prometheus label. Not every id that can be
+/// read may be given to a new run ([`Self::may_be_new`]).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(transparent)]
@@ -60,7 +61,7 @@ pub struct RunId(String);
 /// The reason why a text is not a [`RunId`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "run id {text:?}: {reason} (allowed: 1 to 64 of A-Z a-z 0-9 . _ -, not starting with a dot, not ending in .json, not `latest`)"
+    "run id {text:?}: {reason} (allowed: 1 to 64 of A-Z a-z 0-9 . _ -, not starting with a dot or a dash, not ending in .json, not `latest`)"
 )]
 pub struct RunIdError {
     /// The text, cut to 80 characters.
@@ -99,6 +100,25 @@ impl RunId {
         Err(RunIdError { text: text.chars().take(80).collect(), reason })
     }
 
+    /// Creates the id of a new run from `text`.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Self::new`], and an error if no new run may have the id ([`Self::may_be_new`]).
+    pub fn for_new_run(text: impl Into<String>) -> Result<Self, RunIdError> {
+        let id = Self::new(text)?;
+        if id.may_be_new() {
+            return Ok(id);
+        }
+        Err(RunIdError { text: id.0, reason: "starts with a dash, which commands read as an option" })
+    }
+
+    /// Returns false for an id that no new run may have: commands read one that begins with a dash as an option. Runs that
+    /// were stored under such an id are still read; on the command line, `--` goes before them.
+    #[must_use]
+    pub fn may_be_new(&self) -> bool {
+        !self.0.starts_with('-')
+    }
+
     /// Returns the id as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -135,6 +155,10 @@ mod tests {
         for good in ["a", "char_lm-20261120-083000-7f3a", "A.b"] {
             assert_eq!(RunId::new(good).unwrap().as_str(), good);
         }
+        assert_eq!(RunId::for_new_run("a-b").unwrap().as_str(), "a-b");
+        let error = RunId::for_new_run("-rf").unwrap_err().to_string();
+        assert!(error.starts_with("run id \"-rf\": starts with a dash"), "{error}");
+        assert_eq!(RunId::new("-rf").unwrap().as_str(), "-rf", "a run that is stored stays readable");
         for bad in ["", ".", "..", "a/b", "a b", "ä", "\0", "latest", "x.json", &"x".repeat(65)] {
             assert!(RunId::new(bad).is_err(), "{bad:?} was accepted");
         }

@@ -206,7 +206,7 @@ pub(super) struct Observed<'a> {
 impl<'a> Observed<'a> {
     /// Returns `None` if a rank is missing, or if the step was not observed.
     pub(super) fn new(records: &'a StepRecords, fits: &[Option<ClockFit>]) -> Option<Self> {
-        let steps: Vec<&RankStep> = records.ranks.iter().map(Option::as_ref).collect::<Option<_>>()?;
+        let steps: Vec<&RankStep> = records.ranks.iter().map(Option::as_deref).collect::<Option<_>>()?;
         if steps.iter().any(|step| step.record.shadow) {
             return None;
         }

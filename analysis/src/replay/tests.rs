@@ -65,7 +65,7 @@ fn step(ranks: &[Behavior], late: &[i64]) -> StepRecords {
         let backward_end = ready(does, 1);
         let reduced = free[rank];
         let end = reduced + does.optimizer;
-        Some(RankStep {
+        Some(Box::new(RankStep {
             record: StepRecord {
                 step: Step(7),
                 begin: MonoNanos(0),
@@ -81,7 +81,7 @@ fn step(ranks: &[Behavior], late: &[i64]) -> StepRecords {
                 span(SpanKind::Optimizer, reduced, end),
             ],
             buckets: buckets[rank].clone(),
-        })
+        }))
     };
     StepRecords { step: Step(7), ranks: ranks.iter().enumerate().map(of).collect(), absent: 0 }
 }
@@ -239,7 +239,7 @@ pub(in crate::replay) fn any_records() -> impl Strategy<Value = StepRecords> {
     (prop::collection::vec((spans, times), 2..6), 0_usize..5, any::<bool>()).prop_map(
         |(ranks, count, is_held)| {
             let rank = |(rank, (spans, times)): (usize, &(Vec<_>, Vec<_>))| {
-                Some(rank_of(spans, &times[..count.min(4)], is_held, rank))
+                Some(Box::new(rank_of(spans, &times[..count.min(4)], is_held, rank)))
             };
             StepRecords { step: Step(7), ranks: ranks.iter().enumerate().map(rank).collect(), absent: 0 }
         },

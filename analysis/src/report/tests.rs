@@ -70,7 +70,7 @@ fn with_unclear(unclear: i64) -> StepAnalysis {
         span(SpanKind::Unclear, 70, 70 + unclear),
     ];
     let record = StepRecord { step, begin: at(0), end: at(100), samples: 0, shadow: false };
-    let rank = Some(RankStep { record, spans, buckets: vec![bucket] });
+    let rank = Some(Box::new(RankStep { record, spans, buckets: vec![bucket] }));
     let records = StepRecords { step, ranks: vec![rank.clone(), rank], absent: 0 };
     analyse(&records, &[Some(ClockFit::exact()), Some(ClockFit::exact())])
 }

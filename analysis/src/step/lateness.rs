@@ -90,7 +90,7 @@ mod tests {
             let (begin, end) = (MonoNanos(0), MonoNanos(2_000 * US));
             let record = StepRecord { step, begin, end, samples: 0, shadow: false };
             let buckets = times.into_iter().enumerate().map(bucket).collect();
-            Some(RankStep { record, spans: Vec::new(), buckets })
+            Some(Box::new(RankStep { record, spans: Vec::new(), buckets }))
         };
         let records = StepRecords { step, ranks: of_ranks.map(rank).to_vec(), absent: 0 };
         let fits = vec![Some(ClockFit::exact()); 3];

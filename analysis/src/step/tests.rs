@@ -25,10 +25,10 @@ fn bucket(seq: u64, start: i64, end: i64) -> BucketRecord {
     }
 }
 
-fn rank(end: i64, spans: Vec<Span>, buckets: Vec<BucketRecord>) -> Option<RankStep> {
+fn rank(end: i64, spans: Vec<Span>, buckets: Vec<BucketRecord>) -> Option<Box<RankStep>> {
     let record =
         StepRecord { step: Step(5), begin: MonoNanos(0), end: MonoNanos(end), samples: 8, shadow: false };
-    Some(RankStep { record, spans, buckets })
+    Some(Box::new(RankStep { record, spans, buckets }))
 }
 
 fn exact(clock: u32, offset: i64) -> Option<ClockFit> {
@@ -248,7 +248,7 @@ fn what_a_collective_takes_beyond_the_step_is_neither_hidden_nor_exposed_in_it()
     assert_eq!(step.ranks[0].as_ref().unwrap().comm_nanos, 10);
 }
 
-fn any_rank() -> impl Strategy<Value = Option<RankStep>> {
+fn any_rank() -> impl Strategy<Value = Option<Box<RankStep>>> {
     let any_span = (prop::sample::select(SpanKind::ALL.to_vec()), -50_i64..200, -20_i64..100)
         .prop_map(|(kind, begin, len)| span(kind, begin, begin + len));
     let any_bucket = (0_u64..4, -50_i64..200, -20_i64..100).prop_map(|(seq, s, len)| bucket(seq, s, s + len));

@@ -438,7 +438,7 @@ fn rise(steps: &[&StepAnalysis], series: &[f64]) -> Option<ChangePoint> {
 fn variation(steps: &[&StepAnalysis]) -> Option<Variation> {
     let ranks = steps.iter().map(|step| step.ranks.len()).max()?;
     let parts = |rank: usize| -> Vec<(f64, f64)> {
-        let own = steps.iter().filter_map(|step| step.ranks.get(rank)?.as_ref());
+        let own = steps.iter().filter_map(|step| step.ranks.get(rank)?.as_deref());
         own.map(|own| (own.part(Part::Forward) as f64, own.part(Part::Backward) as f64)).collect()
     };
     let mut all = Vec::new();

@@ -84,8 +84,10 @@ impl Case<'_> {
     }
 
     fn caused_wait(&self, rank: usize) -> Option<Evidence> {
-        let caused =
-            self.bad.iter().filter_map(|step| Some(step.ranks.get(rank)?.as_ref()?.caused_wait_nanos as f64));
+        let caused = self
+            .bad
+            .iter()
+            .filter_map(|step| Some(step.ranks.get(rank)?.as_deref()?.caused_wait_nanos as f64));
         let nanos = stats::mean(caused).filter(|&caused| caused > 0.0)?;
         Some(Evidence::CausedWait { nanos })
     }
@@ -145,7 +147,7 @@ impl Case<'_> {
     /// Returns true if waits come from durations in most of the steps.
     fn clocks_are_unaligned(&self) -> bool {
         let is_clock_free = |step: &&&StepAnalysis| {
-            let own = self.ranks.first().and_then(|&rank| step.ranks.get(rank)?.as_ref());
+            let own = self.ranks.first().and_then(|&rank| step.ranks.get(rank)?.as_deref());
             own.is_some_and(|rank| rank.clock_free)
         };
         self.bad.iter().filter(is_clock_free).count() * 2 > self.bad.len()

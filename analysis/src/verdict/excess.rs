@@ -75,7 +75,7 @@ impl Variation {
     /// Computes the variation of one rank over `steps`, without the extremes. A few steps without the fault at the edge
     /// of an episode would look like uneven work, and so would the two changes of a device that is slow for a while.
     fn of_rank(steps: &[&StepAnalysis], rank: usize) -> Option<Self> {
-        let own = steps.iter().filter_map(|step| step.ranks.get(rank)?.as_ref());
+        let own = steps.iter().filter_map(|step| step.ranks.get(rank)?.as_deref());
         let pairs = own.map(|own| (own.part(Part::Forward) as f64, own.part(Part::Backward) as f64));
         let pairs: Vec<(f64, f64)> = pairs.collect();
         let mut by_size = pairs.clone();

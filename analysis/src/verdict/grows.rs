@@ -198,14 +198,14 @@ fn range(steps: &[&StepAnalysis]) -> (u64, u64) {
 }
 
 fn series(steps: &[&StepAnalysis], rank: usize, of: impl Fn(&RankAnalysis) -> f64) -> Series {
-    let point = |step: &&StepAnalysis| Some((step.step.0 as f64, of(step.ranks.get(rank)?.as_ref()?)));
+    let point = |step: &&StepAnalysis| Some((step.step.0 as f64, of(step.ranks.get(rank)?.as_deref()?)));
     steps.iter().filter_map(point).collect()
 }
 
 /// Returns by how much more own work the first of the named ranks has than the others, in the mean.
 fn beyond_others(steps: &[&StepAnalysis], named: &[usize]) -> Series {
     let point = |step: &&StepAnalysis| {
-        let own = own_work(step.ranks.get(*named.first()?)?.as_ref()?);
+        let own = own_work(step.ranks.get(*named.first()?)?.as_deref()?);
         let others = step.present().filter(|(rank, _)| !named.contains(rank));
         Some((step.step.0 as f64, own - stats::mean(others.map(|(_, rank)| own_work(rank)))?))
     };

@@ -51,7 +51,7 @@ pub(super) fn longest(steps: &[&StepAnalysis]) -> Option<Longest> {
 /// Returns the rank of a group that computes longest in a step, and by how much longer than the next one; `None` if a rank is
 /// missing.
 fn longest_of(step: &StepAnalysis, (group, first): Placed) -> Option<Delay> {
-    let own = |rank: usize| Some((compute(step.ranks.get(rank)?.as_ref()?), rank));
+    let own = |rank: usize| Some((compute(step.ranks.get(rank)?.as_deref()?), rank));
     let mut own: Vec<(u64, usize)> = members(group, first).map(own).collect::<Option<_>>()?;
     own.sort_unstable_by(|a, b| b.cmp(a));
     let [(longest, rank), (next, _), ..] = own[..] else { return None };

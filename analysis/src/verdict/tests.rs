@@ -19,7 +19,7 @@ fn step(number: u64, extra: [(u64, Part); 4]) -> StepAnalysis {
     let rank = |(nanos, part): (u64, Part)| {
         let mut parts = [MS, 0, 5 * MS, 12 * MS, longest - nanos, MS, 2 * MS, 0, 0, 0];
         parts[part as usize] += nanos;
-        Some(RankAnalysis {
+        Some(Box::new(RankAnalysis {
             parts,
             // All pauses are garbage collections.
             pauses: [0, 0, parts[Part::Pause as usize], 0],
@@ -36,7 +36,7 @@ fn step(number: u64, extra: [(u64, Part); 4]) -> StepAnalysis {
             lateness_nanos: Some(0.0),
             caused_wait_nanos: 0,
             clock_free: false,
-        })
+        }))
     };
     StepAnalysis {
         step: Step(number),

@@ -61,7 +61,7 @@ fn measure(records: &StepRecords) -> Vec<f64> {
 fn step(spans: i64, waits: bool) -> StepRecords {
     StepRecords {
         step: Step(0),
-        ranks: (0..RANKS).map(|rank| Some(rank_step(rank, spans, waits))).collect(),
+        ranks: (0..RANKS).map(|rank| Some(Box::new(rank_step(rank, spans, waits)))).collect(),
         absent: 0,
     }
 }

@@ -13,6 +13,7 @@ use crate::chunks::parse_all;
 use crate::group::Group;
 use crate::pieces::{End, Pieces, plain};
 use crate::remarks::Remarks;
+use crate::unpacked::Swollen;
 use crate::unreadable::Unreadable;
 
 /// What a trace holds of a rank.
@@ -61,7 +62,7 @@ pub struct Trace {
 /// # Errors
 /// Returns an error if nothing of the file can be read. A file that is damaged gives what it holds, with remarks.
 pub fn read(file: impl Read) -> Result<Trace, Unreadable> {
-    let mut pieces = Pieces::new(plain(file)?);
+    let mut pieces = Pieces::new(plain(file, &Swollen::default())?);
     let mut whole = Part::default();
     let damage = parse_all(&mut pieces, Part::read, |part| whole.append(part))?;
     if whole.events == 0 {

@@ -18,6 +18,7 @@ use wire::live::{SliceKind, Waterfall};
 use wire::views::RunSummary;
 
 use super::model::{self, BucketRow, RankStep, Stretch};
+use crate::printable::one_line;
 pub use directory::Directory;
 
 /// The usual number of the first compute stream in Kineto's traces.
@@ -98,16 +99,17 @@ fn head(run: &RunSummary, ranks: &[u32]) -> String {
 /// Returns the metadata events that name the processes and threads of a rank.
 fn names(run: &RunSummary, rank: u32) -> Vec<String> {
     let (pid, device) = (FIRST_PID + rank, rank);
+    let named = format!("rank {rank} ({})", one_line(&run.name));
     let event = |what: &str, pid: u32, tid: u32, key: &str, value: String| {
         serde_json::json!({ "ph": "M", "name": what, "ts": 0, "pid": pid, "tid": tid, "args": { key: value } })
             .to_string()
     };
     vec![
-        event("process_name", pid, 0, "name", format!("rank {rank} ({})", run.name)),
+        event("process_name", pid, 0, "name", named.clone()),
         event("process_labels", pid, 0, "labels", "CPU".into()),
         event("thread_name", pid, 1, "name", "training".into()),
         event("thread_name", pid, 2, "name", "communication".into()),
-        event("process_name", device, 0, "name", format!("rank {rank} ({})", run.name)),
+        event("process_name", device, 0, "name", named),
         event("process_labels", device, 0, "labels", format!("GPU {rank}")),
         event("thread_name", device, COMPUTE_STREAM, "name", format!("stream {COMPUTE_STREAM} compute")),
         event(

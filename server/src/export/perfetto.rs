@@ -16,6 +16,7 @@ use wire::usage::{Usage, UsageUnit};
 use wire::views::RunSummary;
 
 use super::model::{self, BucketRow, RankStep, Stretch};
+use crate::printable::one_line;
 use proto::{
     COUNTER, ClockSnapshot, ClockTime, CounterDescriptor, DebugAnnotation, INSTANT, InternedData,
     InternedName, ProcessDescriptor, SLICE_BEGIN, SLICE_END, ThreadDescriptor, TracePacket, TrackDescriptor,
@@ -233,7 +234,8 @@ impl<W: Write> Writer<W> {
             uuid: Some(tracks.process),
             process: Some(ProcessDescriptor {
                 pid: Some(pid),
-                process_name: Some(format!("rank {rank} ({})", run.name)),
+                // Viewers and scripts print names as they are.
+                process_name: Some(format!("rank {rank} ({})", one_line(&run.name))),
             }),
             ..TrackDescriptor::default()
         })?;

@@ -34,7 +34,22 @@ pub fn find(app: &App, run: &str) -> Result<Arc<RunSnapshot>, Failure> {
         return Err(Failure::Conflict(format!("run {id} is set aside and not served: {reason}")));
     }
     let found = snapshot.runs.get(&id).cloned();
-    found.ok_or_else(|| Failure::NotFound(format!("there is no run {id:?}; GET /api/v1/runs lists them")))
+    found.ok_or_else(|| Failure::NotFound(format!("there is no run \"{id}\"; GET /api/v1/runs lists them")))
+}
+
+/// Checks that a run has a rank that a request names.
+///
+/// # Errors
+/// Returns an error with the ranks that the run has.
+pub fn has_rank(run: &RunSummary, rank: u32) -> Result<(), Failure> {
+    if rank < run.most_ranks {
+        return Ok(());
+    }
+    let has = match run.most_ranks {
+        0 | 1 => "only rank 0".into(),
+        ranks => format!("ranks 0 to {}", ranks - 1),
+    };
+    Err(Failure::NotFound(format!("run {} has no rank {rank}: it has {has}", run.run)))
 }
 
 /// Returns a run with its report. A run that has left memory is read from disk.

@@ -5,6 +5,9 @@
 
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
+use wire::views::ApiError;
+
+use crate::printable::one_line;
 
 /// A file as built, and its compressed forms.
 pub(super) struct Asset {
@@ -16,6 +19,9 @@ pub(super) struct Asset {
 
 include!(concat!(env!("OUT_DIR"), "/assets.rs"));
 
+/// The longest path that an error repeats, in characters.
+const MAX_SHOWN: usize = 300;
+
 const YEAR: &str = "public, max-age=31536000, immutable";
 const NO_BUNDLE: &str = "<!doctype html><meta charset=utf-8><title>Paceline</title>\
     <p>This server was built without its dashboard. Run <code>cargo xtask web</code>, then build the server again. \
@@ -23,16 +29,18 @@ const NO_BUNDLE: &str = "<!doctype html><meta charset=utf-8><title>Paceline</tit
 
 /// Answers requests that match no other route: a file, a view of the dashboard, or 404.
 pub async fn asset(method: Method, uri: Uri, headers: HeaderMap) -> Response {
+    let path = uri.path().trim_start_matches('/');
+    if path.starts_with("api/") {
+        return nothing_at(path);
+    }
     if method != Method::GET && method != Method::HEAD {
         return StatusCode::METHOD_NOT_ALLOWED.into_response();
     }
-    let path = uri.path().trim_start_matches('/');
     if let Some(found) = ASSETS.iter().find(|asset| asset.path == path && path != "index.html") {
         return serve(found, &headers, if path.starts_with("assets/") { YEAR } else { "no-cache" });
     }
-    if path.starts_with("assets/") || path.starts_with("api/") {
-        let error = wire::views::ApiError { error: format!("there is nothing at /{path}") };
-        return (StatusCode::NOT_FOUND, axum::Json(error)).into_response();
+    if path.starts_with("assets/") {
+        return nothing_at(path);
     }
     match ASSETS.iter().find(|asset| asset.path == "index.html") {
         Some(index) => serve(index, &headers, "no-cache"),
@@ -41,6 +49,13 @@ pub async fn asset(method: Method, uri: Uri, headers: HeaderMap) -> Response {
             (StatusCode::SERVICE_UNAVAILABLE, html, NO_BUNDLE).into_response()
         }
     }
+}
+
+fn nothing_at(path: &str) -> Response {
+    let of_api = if path.starts_with("api/") { ": GET /api/v1/openapi.json lists what there is" } else { "" };
+    let path: String = one_line(path).chars().take(MAX_SHOWN).collect();
+    let error = ApiError { error: format!("there is nothing at /{path}{of_api}") };
+    (StatusCode::NOT_FOUND, axum::Json(error)).into_response()
 }
 
 fn serve(asset: &'static Asset, headers: &HeaderMap, cache: &'static str) -> Response {

@@ -8,6 +8,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use http_body_util::BodyExt as _;
+use hyper::body::Frame;
 use serde::Deserialize;
 use tokio::time::timeout;
 use utoipa::IntoParams;
@@ -20,12 +21,11 @@ use super::App;
 use super::answer::aside;
 use super::api::{find, open};
 use super::error::Failure;
+use super::pace::Pace;
 use crate::captures::{DEFAULT_STEPS, NotAsked};
 use crate::printable::one_line;
 use crate::store::StoreError;
 
-/// The longest time for the next piece of a trace to arrive.
-const PIECE_WITHIN: Duration = Duration::from_secs(30);
 /// The longest time for a trace to arrive.
 const TRACE_WITHIN: Duration = Duration::from_secs(300);
 /// The longest reason of a rank that is stored, in characters.
@@ -208,7 +208,7 @@ pub async fn upload(
     Query(said): Query<Uploaded>,
     body: Body,
 ) -> Result<StatusCode, Failure> {
-    // Not from the snapshot: a server that has just started has not published its runs yet.
+    // Not from the snapshot, which has no run before its first report.
     let (run, rank) = (RunId::new(run)?, Rank(rank));
     let busy = || Failure::Busy("too many traces arrive at the same time: try again".into());
     let _place = app.captures.may_receive().ok_or_else(busy)?;
@@ -232,8 +232,8 @@ async fn receive(
     is_waiting: bool,
 ) -> Result<(), Failure> {
     let receiving = is_waiting.then(|| app.captures.receive(run, id, rank));
-    let (mut bytes, mut is_open) = (0, true);
-    while let Some(piece) = next_piece(&mut body).await? {
+    let (mut bytes, mut is_open, mut pace) = (0, true, Pace::default());
+    while let Some(piece) = next_piece(&mut body, &mut pace).await? {
         if bytes == 0 && !piece.starts_with(&GZIP[..piece.len().min(2)]) {
             return Err(Failure::BadRequest("the trace is not compressed by gzip".into()));
         }
@@ -259,10 +259,13 @@ async fn receive(
 }
 
 /// Returns the next piece of a body; `None` at its end.
-async fn next_piece(body: &mut Body) -> Result<Option<Bytes>, Failure> {
+async fn next_piece(body: &mut Body, pace: &mut Pace) -> Result<Option<Bytes>, Failure> {
+    let size = |frame: &Option<Result<Frame<Bytes>, _>>| match frame {
+        Some(Ok(frame)) => frame.data_ref().map_or(0, Bytes::len),
+        _ => 0,
+    };
     loop {
-        let late = |_| Failure::BadRequest(format!("the trace stalled for {} s", PIECE_WITHIN.as_secs()));
-        let frame = timeout(PIECE_WITHIN, body.frame()).await.map_err(late)?;
+        let frame = pace.next(body.frame(), size).await?;
         let Some(frame) = frame else { return Ok(None) };
         let frame = frame.map_err(|error| Failure::BadRequest(error.to_string()))?;
         // Anything else is a trailer.
@@ -287,7 +290,7 @@ pub async fn refuse(
     Path((run, id, rank)): Path<(String, u64, u32)>,
     reason: Bytes,
 ) -> Result<StatusCode, Failure> {
-    // Not from the snapshot: a server that has just started has not published its runs yet.
+    // Not from the snapshot, which has no run before its first report.
     let (run, rank) = (RunId::new(run)?, Rank(rank));
     if is_waiting(&app, &run, id, rank).await? {
         let text = String::from_utf8_lossy(&reason);

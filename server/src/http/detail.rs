@@ -9,11 +9,11 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 use wire::ids::{RunId, Step};
 use wire::live::tile::{MAX_CELLS, Measure, Reduce};
-use wire::views::ApiError;
+use wire::views::{ApiError, RunSummary};
 
 use super::App;
 use super::answer::{aside, binary};
-use super::api::find;
+use super::api::{find, has_rank};
 use super::error::Failure;
 use super::usage::usage_of;
 use crate::state::command::Command;
@@ -94,7 +94,6 @@ pub async fn heatmap(
     let summary = find(&app, &run)?.summary.clone();
     let reduce = query.reduce.as_deref().unwrap_or("max");
     let measure = query.measure.as_deref().unwrap_or("lateness");
-    let last_rank = summary.most_ranks.saturating_sub(1);
     let mut asked = Asked {
         measure: Measure::from_key(measure)
             .ok_or_else(|| Failure::BadRequest(format!("unknown measure {measure:?}: {}", measures())))?,
@@ -103,11 +102,12 @@ pub async fn heatmap(
         })?,
         steps: (query.from.unwrap_or(0), query.to.unwrap_or(u64::MAX)),
         ranks: match &query.ranks {
-            Some(listed) => AskedRanks::Listed(ranks_in(listed)?),
-            None => AskedRanks::Between(
-                query.rank_from.unwrap_or(0),
-                query.rank_to.unwrap_or(last_rank).min(last_rank),
-            ),
+            Some(listed) => {
+                let ranks = ranks_in(listed)?;
+                ranks.iter().try_for_each(|&rank| has_rank(&summary, rank))?;
+                AskedRanks::Listed(ranks)
+            }
+            None => ranks_between(&summary, query.rank_from.unwrap_or(0), query.rank_to)?,
         },
         columns: query.columns.unwrap_or(1_024).max(1),
         rows: query.rows.unwrap_or(512).max(1),
@@ -126,6 +126,18 @@ pub async fn heatmap(
         _ => Vec::new(),
     };
     aside(move || detail::tile(&kept, &asked, &usage).encode()).await.map(binary)
+}
+
+/// Returns the ranks from `first` to `last`, or to the last rank of the run if that is lower.
+fn ranks_between(run: &RunSummary, first: u32, last: Option<u32>) -> Result<AskedRanks, Failure> {
+    has_rank(run, first)?;
+    if let Some(last) = last.filter(|&last| last < first) {
+        return Err(Failure::BadRequest(format!(
+            "`rank_from` is {first} and `rank_to` is {last}: `rank_to` must not be lower"
+        )));
+    }
+    let end = run.most_ranks.saturating_sub(1);
+    Ok(AskedRanks::Between(first, last.unwrap_or(end).min(end)))
 }
 
 /// The largest number of listed ranks.

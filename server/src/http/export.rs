@@ -14,7 +14,7 @@ use wire::usage::Usage;
 use wire::views::{ApiError, RunSummary};
 
 use super::App;
-use super::api::find;
+use super::api::{find, has_rank};
 use super::error::Failure;
 use super::usage::usage_of;
 use crate::export::{self, Format, Refusal, Writer};
@@ -64,15 +64,13 @@ pub async fn export(
 ) -> Result<Response, Failure> {
     let summary = find(&app, &run)?.summary.clone();
     let format = query.format.as_deref().map_or(Ok(Format::Perfetto), str::parse).map_err(refuse)?;
+    query.rank.map_or(Ok(()), |rank| has_rank(&summary, rank))?;
     let (first, last) = export::range(query.steps.as_deref(), &summary).map_err(refuse)?;
     if last.0 - first.0 >= MAX_STEPS {
         let steps = (last.0 - first.0).saturating_add(1);
         return Err(Failure::TooLarge(format!(
             "{steps} steps are too many: export at most {MAX_STEPS}, or use `paceline export`, which has no limit"
         )));
-    }
-    if let Some(rank) = query.rank.filter(|&rank| rank >= summary.most_ranks) {
-        return Err(Failure::NotFound(format!("run {} has no rank {rank}", summary.run)));
     }
     let bytes = write(&app, &summary, format, (first, last), query.rank).await?;
     let of_rank = query.rank.map_or_else(String::new, |rank| format!("-rank-{rank}"));

@@ -3,7 +3,7 @@
 mod upload;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Json;
 use axum::body::Bytes;
@@ -12,7 +12,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use import::job::Round;
 use serde::Deserialize;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use utoipa::{IntoParams, ToSchema};
@@ -35,20 +35,75 @@ const IMPORT_WITHIN: Duration = Duration::from_secs(3_600);
 /// The longest name of a run, in characters.
 const MAX_NAME_CHARS: usize = 200;
 
-/// The places for imports.
+/// The places for imports, with what those who find none free are told.
 #[derive(Clone)]
-pub struct Places(Arc<Semaphore>);
+pub struct Places {
+    free: Arc<Semaphore>,
+    progress: Arc<watch::Sender<Progress>>,
+}
+
+/// How far the import in progress is.
+#[derive(Clone, Debug)]
+struct Progress {
+    began: Instant,
+    /// The size of what has arrived, in bytes.
+    bytes: u64,
+    /// The file that arrives; `None` before the first and after the last.
+    file: Option<String>,
+}
+
+impl Progress {
+    fn begin() -> Self {
+        Self { began: Instant::now(), bytes: 0, file: None }
+    }
+
+    fn sentence(&self) -> String {
+        let seconds = self.began.elapsed().as_secs();
+        let now = match &self.file {
+            Some(file) => format!("{file} arrives"),
+            None if self.bytes > 0 => "its files have arrived and are read".into(),
+            None => "its first file is to come".into(),
+        };
+        format!(
+            "another import is in progress, and this server makes {PLACES} at a time: it began {seconds} s ago, {} of it have \
+             arrived, and now {now}. Try again when it is done",
+            units::bytes(self.bytes)
+        )
+    }
+}
+
+/// A place for an import. It becomes free when it is dropped.
+struct Place {
+    _taken: OwnedSemaphorePermit,
+    progress: Arc<watch::Sender<Progress>>,
+}
+
+impl Place {
+    /// Notes that this many bytes more have arrived.
+    fn arrive(&self, bytes: usize) {
+        self.progress.send_modify(|progress| progress.bytes += bytes as u64);
+    }
+
+    /// Notes the file that arrives now.
+    fn begin_file(&self, file: Option<&str>) {
+        self.progress.send_modify(|progress| progress.file = file.map(str::to_owned));
+    }
+}
 
 impl Default for Places {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(PLACES)))
+        let progress = Arc::new(watch::Sender::new(Progress::begin()));
+        Self { free: Arc::new(Semaphore::new(PLACES)), progress }
     }
 }
 
 impl Places {
-    fn take(&self) -> Result<OwnedSemaphorePermit, Failure> {
-        let full = |_| Failure::Busy("another import is in progress: try again when it is done".into());
-        self.0.clone().try_acquire_owned().map_err(full)
+    fn take(&self) -> Result<Place, Failure> {
+        let Ok(taken) = self.free.clone().try_acquire_owned() else {
+            return Err(Failure::Busy(self.progress.borrow().sentence()));
+        };
+        self.progress.send_replace(Progress::begin());
+        Ok(Place { _taken: taken, progress: self.progress.clone() })
     }
 }
 
@@ -79,7 +134,7 @@ pub enum Form {
 ///
 /// A file is read while it arrives. A file that cannot be read is skipped, with a reason in the answer. Nothing is stored
 /// unless all files arrived: a client cancels an import by closing the connection. An import takes at most 4,096 files, 64
-/// GiB and an hour. The server makes one import at a time.
+/// GiB and an hour, and at least 64 KiB arrive in 10 s. The server makes one import at a time.
 #[utoipa::path(
     post,
     path = "/api/v1/imports",
@@ -89,8 +144,8 @@ pub enum Form {
         (status = 201, description = "The run is stored. `location` is its page.", body = ImportedRun),
         (status = 400, description = "The files are not a job. The error says why.", body = ApiError),
         (status = 413, description = "There are more files or more bytes than allowed.", body = ApiError),
-        (status = 503, description = "Another import is in progress, or the server is busy. Try again after \
-            Retry-After.", body = ApiError)
+        (status = 503, description = "Another import is in progress, or the server is busy. The error says how far it is. Try again \
+            after Retry-After.", body = ApiError)
     )
 )]
 pub async fn import(
@@ -117,13 +172,13 @@ pub async fn import(
     })
 }
 
-async fn receive(app: &App, upload: &mut Upload) -> Result<(Files, OwnedSemaphorePermit), Failure> {
+async fn receive(app: &App, upload: &mut Upload) -> Result<(Files, Place), Failure> {
     let place = app.imports.take()?;
     let late = |_| {
         let minutes = IMPORT_WITHIN.as_secs() / 60;
         Failure::BadRequest(format!("the files did not arrive within {minutes} minutes: nothing is imported"))
     };
-    let files = timeout(IMPORT_WITHIN, upload.read()).await.map_err(late)??;
+    let files = timeout(IMPORT_WITHIN, upload.read(&place)).await.map_err(late)??;
     Ok((files, place))
 }
 
@@ -138,12 +193,7 @@ fn named(asked: Option<String>, files: &Files) -> Result<String, Failure> {
 }
 
 /// Stores the batches as those of agents are. The place is free again after that.
-async fn store(
-    app: App,
-    run: RunId,
-    rounds: Vec<Round>,
-    _place: OwnedSemaphorePermit,
-) -> Result<(), Failure> {
+async fn store(app: App, run: RunId, rounds: Vec<Round>, _place: Place) -> Result<(), Failure> {
     let count: usize = rounds.iter().map(Vec::len).sum();
     let mut done = 0;
     for round in rounds {

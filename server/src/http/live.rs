@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
+use axum::body::Bytes;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::extract::{Query, State};
 use axum::http::HeaderMap;
 use axum::response::Response;
 use serde::Deserialize;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, timeout};
 use wire::ids::RunId;
 use wire::live::view;
@@ -19,6 +20,7 @@ use wire::views::{LiveView, Report};
 use super::App;
 use super::connections::{ConnectionPlace, until_stopped};
 use super::detail::kept_steps;
+use super::error::Failure;
 use crate::state::command::Command;
 use crate::state::snapshot::{RunSnapshot, Snapshot, columns};
 
@@ -32,6 +34,46 @@ const TELL_EVERY: Duration = Duration::from_secs(1);
 const RUNS_EVERY: Duration = Duration::from_secs(1);
 /// The time limit for a client to accept a frame. A slower client is disconnected.
 const SEND_WITHIN: Duration = Duration::from_secs(10);
+/// The largest number of streams. A dashboard has one per page, and each stream takes a task and the buffers of a connection.
+const MAX_STREAMS: usize = 512;
+/// The longest silence of a client, which answers each ping. A client that reads nothing answers none: what it does not read
+/// fits into the buffers of its connection for hours.
+const SILENT_WITHIN: Duration = Duration::from_secs(30);
+/// The number of pings in that time, so that a single late answer ends no stream.
+const PINGS: u32 = 3;
+
+/// The places for live streams.
+#[derive(Clone, Debug)]
+pub struct Streams {
+    places: Arc<Semaphore>,
+    most: usize,
+    silent_within: Duration,
+}
+
+impl Default for Streams {
+    fn default() -> Self {
+        Self::new(MAX_STREAMS, SILENT_WITHIN)
+    }
+}
+
+impl Streams {
+    /// Creates places for `most` streams, whose clients are silent for at most `silent_within`.
+    #[must_use]
+    pub fn new(most: usize, silent_within: Duration) -> Self {
+        Self { places: Arc::new(Semaphore::new(most)), most, silent_within }
+    }
+
+    fn take(&self) -> Result<OwnedSemaphorePermit, Failure> {
+        let full = |_| {
+            Failure::Busy(format!(
+                "{} live streams are open, which is the limit of this server: close dashboards that no one looks at, or \
+                 try again",
+                self.most
+            ))
+        };
+        self.places.clone().try_acquire_owned().map_err(full)
+    }
+}
 
 /// The largest message or frame of a client, in bytes. Clients only send that they close.
 const MAX_MESSAGE_BYTES: usize = 4 << 10;
@@ -50,15 +92,16 @@ pub async fn live(
     place: Option<Extension<ConnectionPlace>>,
     headers: HeaderMap,
     upgrade: WebSocketUpgrade,
-) -> Response {
+) -> Result<Response, Failure> {
+    let stream_place = app.streams.take()?;
     let upgrade = upgrade.max_message_size(MAX_MESSAGE_BYTES).max_frame_size(MAX_MESSAGE_BYTES);
-    upgrade.on_upgrade(move |socket| async move {
-        // The connection holds its place as long as the stream lasts.
-        let _place = place;
+    Ok(upgrade.on_upgrade(move |socket| async move {
+        // The connection and the stream hold their places as long as the stream lasts.
+        let _places = (place, stream_place);
         let (snapshots, live_clients) = (app.hub.subscribe(), app.metrics.server.live_clients.clone());
         let stopped = until_stopped(app.stopping.clone());
-        let guard = app.guard.clone();
-        let mut client = Client { socket, snapshots, app };
+        let (guard, now) = (app.guard.clone(), Instant::now());
+        let mut client = Client { socket, snapshots, app, heard_at: now, asked_at: now };
         let stream = async {
             match query.run {
                 Some(run) => client.stream_run(&run).await,
@@ -73,7 +116,7 @@ pub async fn live(
             () = guard.signed_out(&headers) => {}
         }
         live_clients.dec();
-    })
+    }))
 }
 
 /// The error that the client has disconnected, or cannot be served any more.
@@ -83,6 +126,10 @@ struct Client {
     app: App,
     socket: WebSocket,
     snapshots: watch::Receiver<Arc<Snapshot>>,
+    /// When the client was last heard from.
+    heard_at: Instant,
+    /// When the client was last asked to answer.
+    asked_at: Instant,
 }
 
 impl Client {
@@ -167,25 +214,49 @@ impl Client {
 
     /// Waits for a new snapshot, but at most for `most`.
     async fn changed(&mut self, most: Duration) -> Result<(), Gone> {
+        self.ask().await?;
         let deadline = Instant::now() + most;
         loop {
             tokio::select! {
                 changed = self.snapshots.changed() => return changed.map_err(|_| Gone),
                 () = tokio::time::sleep_until(deadline) => return Ok(()),
-                message = self.socket.recv() => is_open(message)?,
+                message = self.socket.recv() => self.hear(message)?,
             }
         }
     }
 
     /// Waits for `length`, even if a new snapshot is published.
     async fn pause(&mut self, length: Duration) -> Result<(), Gone> {
+        self.ask().await?;
         let deadline = Instant::now() + length;
         loop {
             tokio::select! {
                 () = tokio::time::sleep_until(deadline) => return Ok(()),
-                message = self.socket.recv() => is_open(message)?,
+                message = self.socket.recv() => self.hear(message)?,
             }
         }
+    }
+
+    /// Asks the client for an answer now and then. Returns an error if it has been silent for too long.
+    async fn ask(&mut self) -> Result<(), Gone> {
+        // Messages that arrived while the stream was busy count.
+        while let Ok(message) = timeout(Duration::ZERO, self.socket.recv()).await {
+            self.hear(message)?;
+        }
+        let within = self.app.streams.silent_within;
+        if self.heard_at.elapsed() > within {
+            return Err(Gone);
+        }
+        if self.asked_at.elapsed() >= within / PINGS {
+            self.asked_at = Instant::now();
+            self.send(Message::Ping(Bytes::new())).await?;
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, message: Option<Result<Message, axum::Error>>) -> Result<(), Gone> {
+        self.heard_at = Instant::now();
+        is_open(message)
     }
 }
 

@@ -10,7 +10,7 @@ use wire::request::RecordingRequest;
 use wire::views::{ApiError, RankStacks};
 
 use super::App;
-use super::api::find;
+use super::api::{find, has_rank};
 use super::error::Failure;
 use super::recording::RecordingQuery;
 use crate::export::stacks;
@@ -55,7 +55,9 @@ pub async fn stacks(
     Path(run): Path<String>,
     Query(wanted): Query<StacksQuery>,
 ) -> Result<Response, Failure> {
-    let run = find(&app, &run)?.summary.run.clone();
+    let shown = find(&app, &run)?;
+    wanted.rank.map_or(Ok(()), |rank| has_rank(&shown.summary, rank))?;
+    let run = shown.summary.run.clone();
     let found = app.hub.ask(|reply| Command::Stacks { run, reply }).await?;
     let found = found.into_iter().filter(|(rank, _)| wanted.rank.is_none_or(|wanted| wanted == rank.0));
     let ranks: Vec<RankStacks> =

@@ -13,7 +13,7 @@ use wire::views::ApiError;
 use wire::views::captures::{RankTrace, TraceComparison};
 
 use super::App;
-use super::api::open;
+use super::api::{find, has_rank, open};
 use super::error::Failure;
 use crate::state::command::Command;
 
@@ -38,6 +38,7 @@ pub async fn traced(
     Query(wanted): Query<TracedQuery>,
 ) -> Result<Json<Vec<RankTrace>>, Failure> {
     let (_, found) = summaries(&app, &run).await?;
+    wanted.rank.map_or(Ok(()), |rank| has_rank(&find(&app, &run)?.summary, rank))?;
     let found = found.into_iter().filter(|(rank, _)| wanted.rank.is_none_or(|wanted| wanted == rank.0));
     Ok(Json(found.map(|(rank, summary)| RankTrace { rank, summary: (*summary).clone() }).collect()))
 }

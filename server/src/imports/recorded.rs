@@ -56,7 +56,7 @@ pub(super) fn recorded(of: &str) -> Option<Vec<(String, Vec<u8>)>> {
     let read = |path: PathBuf| {
         let mut content = Vec::new();
         let file = std::fs::File::open(&path).expect("the file opens");
-        import::pieces::plain(file)
+        import::pieces::plain(file, &import::Swollen::default())
             .and_then(|mut file| file.read_to_end(&mut content))
             .expect("the file is read");
         (path.file_name().expect("a name").to_string_lossy().into_owned(), content)

@@ -86,8 +86,9 @@ pub const PROBES: usize = 1 << 20;
 pub const CLOCK_PROBES: usize = 4_096;
 
 /// The largest size of all runs in memory together, in bytes. A run of 1,024 ranks takes at most 360 (analyzed) + 128
-/// (stored records) + 20 (open) + 480 (devices and hosts over time) MB. Beyond this size ended runs leave memory first, least recently used first. Then the
-/// largest run drops the older half of what it holds.
+/// (stored records) + 20 (open) + 480 (devices and hosts over time) MB. Beyond this size ended runs leave memory first,
+/// least recently used first. Then the largest run drops the older half of what it holds. If no run can drop anything,
+/// batches of new runs, and of runs that take more than an equal share, are refused until there is room.
 pub const ALL_BYTES: usize = 2 << 30;
 
 /// The time that an ended run stays in memory after the last request for it. After that, requests read it from disk.

@@ -1,5 +1,6 @@
 //! All runs of a server: those in memory, those on disk only, and those that are set aside.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,9 +9,9 @@ use analysis::baseline::Baseline;
 use tokio::sync::oneshot;
 use wire::clock::ServerNanos;
 use wire::ids::{RunId, Step};
-use wire::views::{RankClock, RankLedger, Report, RunSummary};
+use wire::views::{Report, RunSummary};
 
-use super::budget;
+use super::budget::{self, RECENT_STEPS};
 use super::command::Command;
 use super::faults::Faults;
 use super::pace::Pace;
@@ -26,6 +27,10 @@ pub(super) struct Held {
     pub(super) has_looked_back: bool,
     /// The newest report.
     pub(super) report: Option<Arc<Report>>,
+    /// The approximate size of the newest report, in bytes.
+    pub(super) report_bytes: usize,
+    /// What is listed of a run that was read at the start of the server, until its first report.
+    replayed: Option<Box<Shelved>>,
     pub(super) reported_at: Option<ServerNanos>,
     pub(super) report_took_nanos: i64,
     /// Whether a report is in progress.
@@ -82,6 +87,8 @@ impl Held {
             faults: Faults::default(),
             has_looked_back: false,
             report: None,
+            report_bytes: 0,
+            replayed: None,
             reported_at: None,
             report_took_nanos: 0,
             is_reporting: false,
@@ -97,9 +104,8 @@ impl Held {
     }
 
     /// Returns the approximate size of the run, in bytes.
-    fn bytes(&self) -> usize {
-        let by_rank = size_of::<RankLedger>() + size_of::<RankClock>();
-        self.run.bytes() + self.report.as_ref().map_or(0, |report| report.clocks.len() * by_rank)
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.run.bytes() + self.report_bytes
     }
 
     /// Returns true if the run has ended and its final state is shown. The run can then leave memory.
@@ -142,8 +148,8 @@ impl Shelved {
 
 /// A run that was replayed from disk.
 pub enum Replayed {
-    /// A run that may receive more batches.
-    Live(Box<Run>),
+    /// A run that may receive more batches, and what is listed of it.
+    Live(Box<Run>, Box<Shelved>),
     /// An ended run. It stays on disk, and only its summary is in memory.
     Over(RunId, Box<Shelved>),
 }
@@ -152,33 +158,69 @@ impl Replayed {
     /// Classifies a replayed run as live or over.
     #[must_use]
     pub fn new(run: Run, now: ServerNanos) -> Self {
-        if !run.is_over(now) {
-            return Self::Live(Box::new(run));
-        }
-        let report = run.report(usize::MAX, now);
-        Self::Over(run.id().clone(), Box::new(Shelved::new(run.summary(&report, now), &report)))
+        let is_over = run.is_over(now);
+        let report = run.report(if is_over { usize::MAX } else { RECENT_STEPS }, now);
+        let listed = Box::new(Shelved::new(run.summary(&report, now), &report));
+        if is_over { Self::Over(run.id().clone(), listed) } else { Self::Live(Box::new(run), listed) }
     }
 }
 
 /// All runs of a server.
-#[derive(Default)]
 pub struct Collection {
+    /// The largest size of all runs in memory, in bytes.
+    most_bytes: usize,
     pub(super) held: BTreeMap<RunId, Held>,
     pub(super) shelved: BTreeMap<RunId, Shelved>,
     /// The runs that are set aside, with the reason for each.
     pub(super) aside: BTreeMap<RunId, String>,
 }
 
+impl Default for Collection {
+    fn default() -> Self {
+        Self::within(budget::ALL_BYTES)
+    }
+}
+
 impl Collection {
-    /// Adds a replayed run.
+    /// Creates a collection whose runs take at most `most_bytes` in memory together.
+    #[must_use]
+    pub fn within(most_bytes: usize) -> Self {
+        Self { most_bytes, held: BTreeMap::new(), shelved: BTreeMap::new(), aside: BTreeMap::new() }
+    }
+
+    /// Returns the largest size of all runs in memory, in bytes.
+    pub(super) fn most_bytes(&self) -> usize {
+        self.most_bytes
+    }
+
+    /// Returns true if the runs in memory take more than they may.
+    pub(super) fn is_over(&self) -> bool {
+        self.bytes() > self.most_bytes
+    }
+
+    /// Adds a replayed run. If all runs together do not fit in memory, it stays on disk like an ended one, and is read
+    /// when a batch of it arrives and there is room.
     pub fn add(&mut self, replayed: Replayed) {
         match replayed {
             Replayed::Over(id, shelved) => drop(self.shelved.insert(id, *shelved)),
-            Replayed::Live(run) => {
-                self.held.insert(run.id().clone(), Held::new(*run));
-                while self.bytes() > budget::ALL_BYTES && self.halve_largest() {}
+            Replayed::Live(run, listed) => {
+                let id = run.id().clone();
+                self.held.insert(id.clone(), Held { replayed: Some(listed), ..Held::new(*run) });
+                if !self.fit()
+                    && let Some(listed) = self.held.remove(&id).and_then(|held| held.replayed)
+                {
+                    self.shelved.insert(id, *listed);
+                }
             }
         }
+    }
+
+    /// Returns what is known of each replayed run before the first report on it.
+    pub(super) fn listed(&mut self) -> BTreeMap<RunId, Arc<RunSnapshot>> {
+        let held = self.held.iter_mut().filter_map(|(id, held)| Some((id, held.replayed.take()?.snapshot())));
+        let held: Vec<_> = held.map(|(id, snapshot)| (id.clone(), snapshot)).collect();
+        let shelved = self.shelved.iter().map(|(id, shelved)| (id.clone(), shelved.snapshot()));
+        shelved.chain(held).collect()
     }
 
     /// Returns the runs that have ended and are on disk only.
@@ -207,16 +249,38 @@ impl Collection {
     }
 
     /// Returns the approximate size of all runs in memory, in bytes.
-    pub(super) fn bytes(&self) -> usize {
+    fn bytes(&self) -> usize {
         self.held.values().map(Held::bytes).sum()
     }
 
-    /// Drops the older half of what the largest run has in memory. Returns false if this freed nothing.
-    pub(super) fn halve_largest(&mut self) -> bool {
-        let Some(largest) = self.held.values_mut().max_by_key(|held| held.run.bytes()) else { return false };
-        let before = largest.run.bytes();
-        largest.run.halve();
-        (largest.dirty, largest.is_stale) = (true, true);
-        largest.run.bytes() < before
+    /// Drops the older halves of what runs have in memory, of the largest run first, until all together take no more than they
+    /// may. Returns false if they take more and none can drop anything.
+    pub(super) fn fit(&mut self) -> bool {
+        let mut bytes = self.bytes();
+        while bytes > self.most_bytes {
+            let freed = self.halve_largest();
+            if freed == 0 {
+                return false;
+            }
+            bytes = bytes.saturating_sub(freed);
+        }
+        true
+    }
+
+    /// Drops the older half of what the largest run has in memory of those that can drop anything. Returns the size of
+    /// what it dropped, in bytes.
+    fn halve_largest(&mut self) -> usize {
+        let mut largest_first: Vec<(usize, &mut Held)> =
+            self.held.values_mut().map(|held| (held.run.bytes(), held)).collect();
+        largest_first.sort_unstable_by_key(|(bytes, _)| Reverse(*bytes));
+        let halved = largest_first.into_iter().find_map(|(before, held)| {
+            held.run.halve();
+            let freed = before.saturating_sub(held.run.bytes());
+            if freed > 0 {
+                (held.dirty, held.is_stale) = (true, true);
+            }
+            (freed > 0).then_some(freed)
+        });
+        halved.unwrap_or(0)
     }
 }

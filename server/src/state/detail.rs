@@ -239,7 +239,7 @@ mod tests {
     /// A step in which rank r took `nanos[r]`. 0 stands for a rank without records.
     fn step(number: u64, nanos: &[u64]) -> Arc<StepAnalysis> {
         let rank = |&nanos: &u64| {
-            (nanos > 0).then_some(RankAnalysis {
+            (nanos > 0).then_some(Box::new(RankAnalysis {
                 parts: [nanos, 0, 0, 0, 0, 0, 0, 0, 0, 0],
                 pauses: [0; 4],
                 step_nanos: nanos,
@@ -255,7 +255,7 @@ mod tests {
                 lateness_nanos: None,
                 caused_wait_nanos: 0,
                 clock_free: false,
-            })
+            }))
         };
         Arc::new(StepAnalysis {
             step: Step(number),

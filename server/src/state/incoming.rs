@@ -44,6 +44,11 @@ const STEP_BYTES: usize = 128;
 /// The size of a rank in an open step without its spans and collectives, in bytes: a map node.
 const RANK_BYTES: usize = size_of::<Partial>() + 32;
 
+/// The size of a rank of a closed step without records, in bytes: a pointer, twice. Of thousands of small runs that claim large
+/// worlds, the process takes as much again as they hold, because the allocator keeps what such lists left behind (measured
+/// with 1,500 runs of 65,536 ranks).
+pub(super) const CLAIMED_RANK_BYTES: usize = 2 * size_of::<Option<Box<RankStep>>>();
+
 impl Partial {
     fn bytes(&self) -> usize {
         RANK_BYTES + (self.spans.len() + self.buckets.len()) * size_of::<Event>()
@@ -269,18 +274,16 @@ impl Incoming {
             self.sparse_steps += 1;
             return None;
         }
-        let mut ranks: Vec<Option<RankStep>> = vec![None; self.world_size];
+        let mut ranks: Vec<Option<Box<RankStep>>> = vec![None; self.world_size];
         for (rank, mut partial) in open.ranks {
             partial.spans.shrink_to_fit();
             partial.buckets.shrink_to_fit();
             let slot = ranks.get_mut(rank.0 as usize)?;
-            *slot = partial.record.map(|record| RankStep {
-                record,
-                spans: partial.spans,
-                buckets: partial.buckets,
-            });
+            *slot = partial
+                .record
+                .map(|record| Box::new(RankStep { record, spans: partial.spans, buckets: partial.buckets }));
         }
-        let bytes = bytes + self.world_size * size_of::<Option<RankStep>>();
+        let bytes = bytes + self.world_size * CLAIMED_RANK_BYTES;
         Some(Closed { records: StepRecords { step, ranks, absent: self.absent }, bytes })
     }
 }

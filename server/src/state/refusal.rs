@@ -13,6 +13,28 @@ pub enum ApplyError {
     /// The server has as many runs as it accepts.
     #[error("this server holds {0} runs, which is its limit: remove old runs from its data directory")]
     TooManyRuns(usize),
+    /// All runs together take as much memory as they may, and this one is new or takes more than its share.
+    #[error(
+        "the runs in this server's memory take the {} that they may, and nothing of them can be dropped, so this batch of run \
+         {run} is not accepted now: it is once another run has ended. The job continues meanwhile",
+        units::bytes(*most as u64)
+    )]
+    NoRoom {
+        /// The run.
+        run: RunId,
+        /// The largest size of all runs in memory, in bytes.
+        most: usize,
+    },
+    /// A new run has an id that commands read as an option.
+    #[error(
+        "run id {:?} begins with a dash, which commands read as an option: start the job with another \
+         PACELINE_RUN_ID",
+        run.as_str()
+    )]
+    LikeAnOption {
+        /// The run.
+        run: RunId,
+    },
     /// A step number is too large.
     #[error(
         "rank {rank} of run {run} sent step {step}, but step numbers go from 0 to {}: use the job's own step count",
@@ -133,6 +155,6 @@ impl ApplyError {
     /// Returns true if the batch is not stored and never will be.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
-        !matches!(self, Self::Duplicate | Self::Wait { .. } | Self::WaitForWorld { .. })
+        !matches!(self, Self::Duplicate | Self::NoRoom { .. } | Self::Wait { .. } | Self::WaitForWorld { .. })
     }
 }

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use wire::ids::{RunId, Step};
 use wire::live::Waterfall;
 
+use super::budget;
 use super::run::Run;
 use crate::store::StoreError;
 use crate::store::batches::{each, each_batch};
@@ -22,18 +24,75 @@ pub struct Replayed {
     pub aside: BTreeMap<RunId, String>,
 }
 
+/// The number of batches of a run between two looks at the memory of all replayed runs.
+const LOOK_EVERY: usize = 64;
+
+/// The memory of all runs that are replayed for one server, some of them at the same time.
+#[derive(Default)]
+pub struct Room(AtomicUsize);
+
+/// What one run takes of the room. If the run is not read to its end, the room is free again.
+struct Taken<'a> {
+    room: &'a Room,
+    bytes: usize,
+}
+
+impl Taken<'_> {
+    /// Notes what the run takes now. Its older half leaves memory if all runs take more than they may.
+    fn look_at(&mut self, run: &mut Run) {
+        if self.note(run.bytes()) > budget::ALL_BYTES {
+            run.halve();
+            self.note(run.bytes());
+        }
+    }
+
+    /// Notes what the run takes now, and returns what all runs take.
+    fn note(&mut self, bytes: usize) -> usize {
+        let before = std::mem::replace(&mut self.bytes, bytes);
+        let all = self.room.0.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
+        self.room.0.fetch_sub(before, Ordering::Relaxed);
+        all.saturating_sub(before)
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.room.leave(self.bytes);
+    }
+}
+
+impl Room {
+    /// Notes that a replayed run of this size has left memory.
+    pub fn leave(&self, bytes: usize) {
+        self.0.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
 /// Replays one run. Returns `None` if its directory holds no batch and never did.
 ///
 /// # Errors
 /// Returns an error if the run's files cannot be read or have invalid content, or if no batch is left undamaged.
 pub fn run(layout: &Layout, id: &RunId) -> Result<Option<Run>, StoreError> {
+    run_within(layout, id, &Room::default())
+}
+
+/// Replays one run like [`run`], within the memory of all that are replayed.
+fn run_within(layout: &Layout, id: &RunId, room: &Room) -> Result<Option<Run>, StoreError> {
     let mut replayed: Option<Run> = None;
+    let (mut taken, mut batches) = (Taken { room, bytes: 0 }, 0_usize);
     let condition = each_batch(&layout.folder(id), |Received { at, batch }| {
         let run = replayed.get_or_insert_with(|| Run::new(id.clone(), batch.world_size, at));
         // Batches that were refused or duplicate when they arrived are so again.
         let _refused_again = run.apply(batch, at);
+        batches += 1;
+        if batches.is_multiple_of(LOOK_EVERY) {
+            taken.look_at(run);
+        }
         Ok::<(), StoreError>(())
     })?;
+    replayed.iter_mut().for_each(|run| taken.look_at(run));
+    // The run stays in memory, so the room stays taken.
+    taken.bytes = 0;
     if replayed.is_none() && condition.has_lost_batches() {
         let reasons: Vec<String> = condition.to_gaps().into_iter().map(|gap| gap.sentence).collect();
         return Err(StoreError::content(&layout.run(id), reasons.join("; ")));
@@ -84,7 +143,7 @@ pub fn all(layout: &Layout) -> Result<Replayed, StoreError> {
     let mut all = Replayed::default();
     each(
         layout,
-        |id| (id.clone(), guarded_run(layout, id)),
+        |id| (id.clone(), guarded_run(layout, id, &Room::default())),
         |(id, replayed)| match replayed {
             Some(Ok(run)) => drop(all.runs.insert(id, run)),
             Some(Err(reason)) => drop(all.aside.insert(id, reason)),
@@ -96,8 +155,8 @@ pub fn all(layout: &Layout) -> Result<Replayed, StoreError> {
 
 /// Replays one run and catches panics. An error is the reason why the run cannot be read.
 #[must_use]
-pub fn guarded_run(layout: &Layout, id: &RunId) -> Option<Result<Run, String>> {
-    match catch_unwind(AssertUnwindSafe(|| run(layout, id))) {
+pub fn guarded_run(layout: &Layout, id: &RunId, room: &Room) -> Option<Result<Run, String>> {
+    match catch_unwind(AssertUnwindSafe(|| run_within(layout, id, room))) {
         Ok(Ok(run)) => run.map(Ok),
         Ok(Err(error)) => Some(Err(error.to_string())),
         Err(_) => Some(Err("reading this run fails: this is a defect of Paceline".into())),

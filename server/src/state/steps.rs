@@ -17,7 +17,7 @@ use wire::live::Waterfall;
 
 use super::budget;
 use super::course::Course;
-use super::incoming::{Closed, Kept};
+use super::incoming::{CLAIMED_RANK_BYTES, Closed, Kept};
 use super::recalled::Recalled;
 use crate::store::StepRange;
 
@@ -100,7 +100,7 @@ impl Done {
     pub fn ranks(&self) -> impl Iterator<Item = (usize, &RankStep, &RankAnalysis)> {
         let records = self.records.ranks.iter().enumerate();
         let both = records.zip(&self.analysis.ranks);
-        both.filter_map(|((rank, records), analysis)| Some((rank, records.as_ref()?, analysis.as_ref()?)))
+        both.filter_map(|((rank, records), analysis)| Some((rank, records.as_deref()?, analysis.as_deref()?)))
     }
 }
 
@@ -305,7 +305,8 @@ fn analysed_bytes(step: &StepAnalysis) -> usize {
         replay.ranks.len() * size_of::<f32>() + replay.collectives.len() * size_of::<ReplayedCollective>()
     });
     size_of::<StepAnalysis>()
-        + step.ranks.len() * size_of::<Option<RankAnalysis>>()
+        + step.ranks.len() * CLAIMED_RANK_BYTES
+        + step.present().count() * size_of::<RankAnalysis>()
         + step.collectives.len() * size_of::<CollectiveAnalysis>()
         + replay
 }

@@ -70,6 +70,8 @@ enum Outcome {
 /// A new report.
 struct Made {
     report: Report,
+    /// The approximate size of the report, in bytes.
+    bytes: usize,
     took: Duration,
     /// The reports over earlier steps, oldest first. They are made once.
     earlier: Vec<Report>,
@@ -104,6 +106,8 @@ pub(super) struct Task {
     under_way: UnderWay,
     lines: Lines,
     waiting_for_disk: usize,
+    /// Whether all runs take more memory than they may, after all that can be dropped was dropped.
+    is_full: bool,
     /// Whether a step was analyzed since the last snapshot.
     has_new_step: bool,
     /// The time when the task began to accept batches.
@@ -122,7 +126,7 @@ impl Task {
     ) -> Self {
         // One core is left for requests.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let task = Self {
+        let mut task = Self {
             runs,
             clock,
             metrics,
@@ -133,11 +137,12 @@ impl Task {
             under_way: UnderWay::default(),
             lines: Lines::default(),
             waiting_for_disk: 0,
+            is_full: false,
             has_new_step: false,
             since: clock.now(),
             looked: clock.now(),
         };
-        // Publish the replayed runs before the first request.
+        // Before the first request, so that the list of runs is complete from the first answer on.
         task.show_replayed();
         task
     }
@@ -175,9 +180,8 @@ impl Task {
     }
 
     /// Publishes the runs known from disk, before the first command.
-    fn show_replayed(&self) {
-        let shelved = self.runs.shelved.iter().map(|(id, shelved)| (id.clone(), shelved.snapshot()));
-        let snapshot = Snapshot { runs: shelved.collect(), aside: self.runs.aside.clone() };
+    fn show_replayed(&mut self) {
+        let snapshot = Snapshot { runs: self.runs.listed(), aside: self.runs.aside.clone() };
         self.publisher.send_replace(Arc::new(snapshot));
         self.metrics.server.set_aside.set(self.runs.aside.len() as i64);
     }
@@ -186,11 +190,14 @@ impl Task {
     fn take(&mut self, command: Command) {
         let id = command.run();
         if let Some(reason) = self.runs.aside.get(id) {
-            if let Command::Check { batch, reply } = command {
-                let verdict = Err(ApplyError::Aside { run: batch.run.clone(), reason: reason.clone() });
-                let (asked, is_first, is_renumbered) = (Requests::default(), false, false);
-                let _gone = reply.send(Checked { batch, verdict, is_first, asked, is_renumbered });
-            }
+            let error = ApplyError::Aside { run: id.clone(), reason: reason.clone() };
+            refuse(command, error);
+            return;
+        }
+        // To read it would take memory that there is not.
+        if self.is_full && matches!(command, Command::Check { .. }) && self.runs.shelved.contains_key(id) {
+            let error = ApplyError::NoRoom { run: id.clone(), most: self.runs.most_bytes() };
+            refuse(command, error);
             return;
         }
         if let Command::View { .. } = command {
@@ -321,6 +328,8 @@ impl Task {
 
     fn check(&mut self, mut batch: Box<Batch>) -> Checked {
         let (now, count) = (self.clock.now(), self.runs.len());
+        let most = self.runs.most_bytes();
+        let share = most / self.runs.held.len().max(1);
         let held = self.runs.held.get_mut(&batch.run);
         let is_first = held.is_none();
         let asked = held
@@ -328,6 +337,9 @@ impl Task {
             .map(|held| held.pace.set(held.run.asked(batch.rank, now), held.run.first_seen(), now));
         let mut is_renumbered = false;
         let verdict = match held {
+            Some(held) if self.is_full && held.bytes() > share => {
+                Err(ApplyError::NoRoom { run: batch.run.clone(), most })
+            }
             Some(held) => {
                 let verdict = held.run.admit(&batch, now, self.since);
                 if verdict.is_ok() {
@@ -339,6 +351,8 @@ impl Task {
                 verdict
             }
             None if count >= budget::RUNS => Err(ApplyError::TooManyRuns(budget::RUNS)),
+            None if self.is_full => Err(ApplyError::NoRoom { run: batch.run.clone(), most }),
+            None if !batch.run.may_be_new() => Err(ApplyError::LikeAnOption { run: batch.run.clone() }),
             None => Run::check_alone(&batch),
         };
         Checked { batch, verdict, is_first, asked: asked.unwrap_or_default(), is_renumbered }
@@ -419,8 +433,9 @@ impl Task {
                 let began = Instant::now();
                 let report = others.measure(work.report());
                 let took = began.elapsed();
+                let bytes = report_bytes(&report);
                 let earlier = all_steps.map_or_else(Vec::new, |work| work.partial_reports());
-                Box::new(Made { report, took, earlier })
+                Box::new(Made { report, bytes, took, earlier })
             });
             Outcome::Reported { run, made }
         });
@@ -480,7 +495,7 @@ impl Task {
     }
 
     fn reported(&mut self, id: &RunId, made: Made) {
-        let Made { mut report, took, earlier } = made;
+        let Made { mut report, bytes, took, earlier } = made;
         let now = self.clock.now();
         let Some(held) = self.runs.held.get_mut(id) else { return };
         held.is_reporting = false;
@@ -493,7 +508,7 @@ impl Task {
             held.run.want_evidence(&report, now);
             held.run.want_stacks(&report, now);
         }
-        held.report = Some(Arc::new(report));
+        (held.report, held.report_bytes) = (Some(Arc::new(report)), bytes);
         held.dirty = true;
         self.seek_example(id);
     }
@@ -583,7 +598,7 @@ impl Task {
     /// drops more ended runs, and then parts of live runs.
     fn shelve(&mut self, now: ServerNanos) -> Vec<(RunId, Arc<RunSnapshot>)> {
         let mut shelved = Vec::new();
-        let mut is_full = self.runs.bytes() > budget::ALL_BYTES;
+        let mut is_full = self.runs.is_over();
         if self.layout.is_some() {
             let done = self.runs.held.iter().filter(|(_, held)| held.is_done(now));
             let mut done: Vec<(Instant, RunId)> =
@@ -593,11 +608,11 @@ impl Task {
             for (at, (asked_at, id)) in done.into_iter().enumerate() {
                 if at < excess || is_full || asked_at.elapsed() > budget::KEEP_ENDED {
                     shelved.extend(self.shelve_one(&id));
-                    is_full = is_full && self.runs.bytes() > budget::ALL_BYTES;
+                    is_full = is_full && self.runs.is_over();
                 }
             }
         }
-        while self.runs.bytes() > budget::ALL_BYTES && self.runs.halve_largest() {}
+        self.is_full = !self.runs.fit();
         shelved
     }
 
@@ -650,6 +665,37 @@ impl Held {
             let _gone = opener.send(Some(snapshot.clone()));
         }
         Some(snapshot)
+    }
+}
+
+/// Answers a batch that is not accepted. Other commands get no answer.
+fn refuse(command: Command, error: ApplyError) {
+    if let Command::Check { batch, reply } = command {
+        let (asked, is_first, is_renumbered) = (Requests::default(), false, false);
+        let _gone = reply.send(Checked { batch, verdict: Err(error), is_first, asked, is_renumbered });
+    }
+}
+
+/// Returns the approximate size of a report, in bytes: that of its JSON, whose numbers and names take about as much as those
+/// in memory.
+fn report_bytes(report: &Report) -> usize {
+    let mut counted = Counted(0);
+    // Nothing is written, so nothing fails.
+    let _infallible = serde_json::to_writer(&mut counted, report);
+    counted.0
+}
+
+/// Counts what is written.
+struct Counted(usize);
+
+impl std::io::Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }
 

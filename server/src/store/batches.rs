@@ -179,8 +179,8 @@ pub fn each<T: Send>(
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(AT_ONCE).min(ids.len());
     let (next, work) = (AtomicUsize::new(0), &work);
     std::thread::scope(|scope| {
-        // Each thread may have one result that waits for `visit`.
-        let (done, results) = sync_channel(threads);
+        // No result waits beside those that the threads hold, because each may be as large as a run.
+        let (done, results) = sync_channel(0);
         for _ in 0..threads {
             let (done, ids, next) = (done.clone(), &ids, &next);
             scope.spawn(move || {

@@ -92,6 +92,20 @@ pub fn hello(name: &str) -> Note {
     })
 }
 
+/// Returns a small batch after which the server analyzes steps of `world_size` ranks: of an imported job in which rank 0 alone
+/// has a file.
+#[must_use]
+pub fn claim(run: &str, world_size: u32) -> Batch {
+    let mut batch = steps(run, world_size, 0, 3..6, 0);
+    let Note::Hello(hello) = hello(run) else { return batch };
+    batch.notes.push(Note::Hello(Hello { instrumentation: Instrumentation::Trace, ..hello }));
+    batch
+}
+
+/// A name that acts on whatever shows it raw: a terminal, a page, a tracker of issues, a chat.
+pub const NAME: &str =
+    "\x1b]0;owned\x07\0 @team https://evil.example <img src=x onerror=y> _it_ *b* `c` #12 |";
+
 /// Returns the end-of-run message of rank 0.
 #[must_use]
 pub fn goodbye(run: &str, world_size: u32, seq: u64) -> Batch {

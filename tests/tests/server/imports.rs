@@ -239,7 +239,7 @@ fn what_ran_is_known_by_name() -> anyhow::Result<()> {
     let compared = get_json(&format!("{at}/comparison?rank=2&against=1"))?;
     let first = &compared["rows"][0];
     ensure!(first["name"] == RANGE && first["own_calls"] == 4.0, "{compared:#}");
-    ensure!(get_json(&format!("{at}?rank=9"))? == json!([]), "a rank that is not there has a summary");
+    ensure!(get_json(&format!("{at}?rank=9")).is_err(), "a rank that is not there has a summary");
     Ok(())
 }
 

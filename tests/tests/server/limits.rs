@@ -100,6 +100,32 @@ fn thirty_runs_of_65536_ranks_cost_little_memory() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Each run is one batch of about 100 bytes. The steps of an imported job are analyzed even if most ranks have no file.
+#[test]
+fn forty_imported_jobs_of_65536_ranks_cost_little_memory() -> anyhow::Result<()> {
+    const RUNS: u32 = 40;
+    let tried = Tried::start()?;
+    let frame = wire::codec::encode(&hostile::claim("claim-0", 65_536))?;
+    for run in 0..RUNS {
+        assert_eq!(tried.send(&hostile::claim(&format!("claim-{run}"), 65_536))?, 200);
+    }
+    let analyzed = |address: &str| {
+        let runs = get_json(&format!("{address}/api/v1/runs")).ok()?;
+        let last_steps = runs.as_array()?.iter().filter(|run| run["last_step"] == 5).count();
+        (last_steps == RUNS as usize).then_some(())
+    };
+    wait_until("the steps of all runs", || analyzed(&tried.server.address))?;
+    let grown = tried.grown_while_others_are_served(2)?;
+    println!("{RUNS} batches of {} bytes cost {} MiB", frame.len(), grown / MIB);
+    assert!(grown < 512 * MIB, "{RUNS} batches of {} bytes cost {grown} bytes", frame.len());
+    let (server, _, _data) = tried.restart()?;
+    wait_until("the steps of all runs", || analyzed(&server.address))?;
+    let resident = resident_bytes(server.pid())?;
+    println!("restarted with {} MiB", resident / MIB);
+    assert!(resident < 512 * MIB, "restarted with {resident} bytes");
+    Ok(())
+}
+
 #[test]
 fn only_so_many_layouts_of_a_run_are_kept() -> anyhow::Result<()> {
     let tried = Tried::start()?;

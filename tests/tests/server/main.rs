@@ -2,6 +2,7 @@
 
 mod access;
 mod alerts;
+mod answers;
 mod commands;
 mod damage;
 mod doctor;
@@ -21,6 +22,7 @@ mod past_faults;
 mod ranges;
 mod recall;
 mod stacks;
+mod streams;
 mod survival;
 mod uploads;
 mod utilization;

@@ -11,6 +11,7 @@ use paceline::store::batches::{self, Condition};
 use paceline::store::directory::Layout;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use testkit::hostile;
 use testkit::programs::{Job, Server, get, get_json, report, wait_until};
 use testkit::small_disk::SmallDisk;
 use testkit::stored::one_step;
@@ -44,6 +45,30 @@ fn a_restart_of_the_server_does_not_affect_the_job_and_loses_no_step() -> anyhow
     let report = report(data.path(), &run)?;
     assert_eq!(report["state"], "completed");
     assert_eq!(report["drops"], serde_json::json!([]), "{report:#}");
+    Ok(())
+}
+
+#[test]
+fn the_first_answer_of_a_restarted_server_lists_all_runs() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let server = Server::start(data.path())?;
+    let send = |batch: &wire::batch::Batch| {
+        ureq::post(format!("{}/api/v1/ingest", server.address)).send(&wire::codec::encode(batch)?[..])?;
+        anyhow::Ok(())
+    };
+    for run in 0..20 {
+        send(&hostile::steps(&format!("live-{run}"), 1, 0, 0..6, 2))?;
+    }
+    send(&hostile::steps("over", 1, 0, 0..6, 2))?;
+    send(&hostile::goodbye("over", 1, 1))?;
+    server.kill()?;
+    let server = Server::start(data.path())?;
+    let runs = get_json(&format!("{}/api/v1/runs", server.address))?;
+    let listed = runs.as_array().map_or(0, Vec::len);
+    assert_eq!(listed, 21, "{runs:#}");
+    let live = runs.as_array().into_iter().flatten().find(|run| run["run"] == "live-7");
+    let live = live.ok_or_else(|| anyhow::anyhow!("live-7 is not listed: {runs:#}"))?;
+    assert_eq!((&live["state"], &live["last_step"]), (&"running".into(), &5.into()), "{live:#}");
     Ok(())
 }
 

@@ -1,4 +1,5 @@
 //! Imports over HTTP: the traces of a simulated job, sent as a form, as the page and curl send them.
+#![allow(clippy::disallowed_methods, reason = "threads of a test end with it")]
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -180,6 +181,70 @@ fn a_slow_upload_ends_well() -> anyhow::Result<()> {
     ensure!(runs(&server)?.is_empty(), "a part of the files became a run");
     let answer = begun.finish()?;
     ensure!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    Ok(())
+}
+
+/// A client that sends a byte now and then holds the only place for imports for seconds, not for an hour.
+#[test]
+fn an_import_that_hardly_arrives_is_ended_and_another_gets_its_place() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let server = Server::start(data.path())?;
+    // It holds the only place, unless the other import was faster.
+    let (mut slow, busy) = wait_until("the slow import to have the place", || {
+        let slow = Begun::send(&server, Form::of_the_job(), 0.5).ok()?;
+        std::thread::sleep(Duration::from_millis(200));
+        let (status, answer) = Form::of_the_job().send(&server, "", &[]).ok()?;
+        let error = answer["error"].as_str().unwrap_or_default().to_owned();
+        (status == 503).then_some((slow, error))
+    })?;
+    let mut drip = slow.stream.try_clone()?;
+    let bytes = slow.rest.clone();
+    // One byte each half second, until the server closes the connection.
+    let dripping = std::thread::spawn(move || {
+        let is_taken = |byte: &&u8| {
+            std::thread::sleep(Duration::from_millis(500));
+            drip.write_all(&[**byte]).is_ok()
+        };
+        bytes.iter().take(120).take_while(is_taken).count()
+    });
+    ensure!(busy.starts_with("another import is in progress") && busy.contains("resnet-"), "{busy}");
+    ensure!(busy.contains(" of it have arrived"), "{busy}");
+    let began = Instant::now();
+    let mut answer = String::new();
+    // The connection may be reset after the answer, because the client still sends.
+    let _reset = slow.stream.read_to_string(&mut answer);
+    ensure!(began.elapsed() < Duration::from_secs(25), "refused after {:?}", began.elapsed());
+    ensure!(
+        answer.starts_with("HTTP/1.1 400") && answer.contains("and the slowest rate is 64 KiB"),
+        "{answer}"
+    );
+    let (status, answer) = Form::of_the_job().send(&server, "", &[])?;
+    ensure!(status == 201, "{status} {answer}");
+    slow.stream.shutdown(Shutdown::Both).ok();
+    drop(dripping.join());
+    Ok(())
+}
+
+/// A gigabyte of spaces is a megabyte compressed.
+#[test]
+fn a_file_whose_text_is_far_longer_is_refused_by_name_before_it_is_read_to_its_end() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let server = Server::start(data.path())?;
+    let mut bomb = GzEncoder::new(Vec::new(), Compression::fast());
+    bomb.write_all(b"{\"traceEvents\": [")?;
+    (0..1_024).try_for_each(|_| bomb.write_all(&[b' '; 1 << 20]))?;
+    let form = Form::default().with("bomb.json.gz", &bomb.finish()?);
+    let began = Instant::now();
+    let (status, answer) = form.send(&server, "", &[])?;
+    let error = answer["error"].as_str().unwrap_or_default();
+    ensure!(status == 400, "{status} {answer}");
+    ensure!(
+        error.starts_with(
+            "the file cannot be imported: bomb.json.gz: it is compressed, and the text is more than 200 times"
+        ),
+        "{error}"
+    );
+    ensure!(began.elapsed() < Duration::from_secs(6), "it took {:?}", began.elapsed());
     Ok(())
 }
 

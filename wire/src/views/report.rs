@@ -399,7 +399,7 @@ pub struct Report {
     pub groups: Vec<GroupStats>,
     /// The latency-bandwidth model of the communicator.
     pub comm_model: Figure<AlphaBeta>,
-    /// One entry per rank.
+    /// One entry per rank that has sent anything.
     pub clocks: Vec<RankClock>,
     /// The ranks that lost records.
     pub drops: Vec<RankDrops>,

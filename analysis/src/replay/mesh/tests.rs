@@ -44,11 +44,11 @@ fn step(forward: &[i64]) -> StepRecords {
             span(SpanKind::Blocked, computed, reduced),
         ];
         let pair = 7 + rank as u32 / 2;
-        Some(RankStep {
+        Some(Box::new(RankStep {
             record,
             spans,
             buckets: vec![bucket(pair, forward, paired(rank)), bucket(0, computed, reduced)],
-        })
+        }))
     };
     StepRecords { step: Step(7), ranks: forward.iter().enumerate().map(of).collect(), absent: 0 }
 }
@@ -151,7 +151,7 @@ fn pipelines(takes: [i64; 2]) -> StepRecords {
         buckets.push(record(0, Function::AllReduce, 0, computed, reduced + 1));
         let record =
             StepRecord { step: Step(7), begin: at(0), end: at(reduced + 1), samples: 0, shadow: false };
-        Some(RankStep { record, spans, buckets })
+        Some(Box::new(RankStep { record, spans, buckets }))
     };
     StepRecords { step: Step(7), ranks: (0..4).map(of).collect(), absent: 0 }
 }

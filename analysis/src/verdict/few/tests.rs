@@ -119,7 +119,7 @@ impl Simulated {
         for (rank, (spans, buckets)) in
             ranks.into_iter().enumerate().filter(|(rank, _)| Some(*rank) != self.absent)
         {
-            placed[order[rank]] = Some(RankStep { record, spans, buckets });
+            placed[order[rank]] = Some(Box::new(RankStep { record, spans, buckets }));
         }
         let records = StepRecords { step: number, ranks: placed, absent: usize::from(self.absent.is_some()) };
         let fit = |clock| {

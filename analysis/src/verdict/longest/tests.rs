@@ -48,7 +48,7 @@ fn step(compute: [u64; 12], further: &[CollectiveAnalysis]) -> StepAnalysis {
     let rank = |nanos: u64| {
         let mut parts = [0; Part::COUNT];
         parts[Part::Forward as usize] = nanos;
-        Some(RankAnalysis {
+        Some(Box::new(RankAnalysis {
             parts,
             pauses: [0; SpanKind::PAUSES.len()],
             step_nanos: nanos,
@@ -64,7 +64,7 @@ fn step(compute: [u64; 12], further: &[CollectiveAnalysis]) -> StepAnalysis {
             lateness_nanos: None,
             caused_wait_nanos: 0,
             clock_free: false,
-        })
+        }))
     };
     let stages = (0..3).map(|stage| [0, 1, 2, 3].map(|at| 4 * stage + at));
     let mut collectives: Vec<_> = stages.map(|ranks| collective(Function::ReduceScatter, &ranks)).collect();

@@ -90,6 +90,17 @@ fn a_trace_of_one_rank_declares_only_that_rank() {
 }
 
 #[test]
+fn names_in_a_trace_have_no_control_characters() {
+    let run = RunSummary { name: "\x1b]0;owned\x07\0".into(), ..summary() };
+    let trace =
+        Trace::decode(Writer::begin(Vec::new(), &run, None).unwrap().finish().unwrap().as_slice()).unwrap();
+    let tracks = trace.packet.iter().filter_map(|packet| packet.track_descriptor.as_ref());
+    let names: Vec<&str> =
+        tracks.filter_map(|track| track.process.as_ref()?.process_name.as_deref()).collect();
+    assert_eq!(names, ["rank 0 (\\u{1b}]0;owned\\u{7}\\u{0})", "rank 1 (\\u{1b}]0;owned\\u{7}\\u{0})"]);
+}
+
+#[test]
 fn how_a_device_was_used_is_a_counter_of_its_rank_during_the_steps() {
     const BEGIN: i64 = 1_790_000_000_000_000_000;
     let mut writer = Writer::begin(Vec::new(), &summary(), None).unwrap();

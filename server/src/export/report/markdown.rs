@@ -88,18 +88,76 @@ pub(super) fn range(histogram: &LatencyHistogram) -> Option<String> {
     Some(format!("transfers {} to {}", begin(first), begin(last + 1)))
 }
 
-/// Escapes text for Markdown. Names of runs and kernels come from the job and are not trusted.
+/// Writes text so that Markdown shows it as it is. Names of runs and kernels come from the job and are not trusted.
+///
+/// Characters of Markdown are escaped. Trackers and chats also act on plain text: they notify whom a word mentions, and make
+/// addresses links. No escape keeps them from that, but they leave code alone.
 fn plain(text: &str) -> String {
+    let ends_word = |c: char| c.is_whitespace() || matches!(c, '|' | '`');
     let mut plain = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '\n' | '\r' => plain.push(' '),
-            '\\' | '`' | '*' | '[' | ']' | '<' | '>' | '|' | '&' | '#' => {
-                plain.push('\\');
-                plain.push(character);
-            }
-            _ => plain.push(character),
+    for piece in text.split_inclusive(ends_word) {
+        let word = piece.strip_suffix(ends_word).unwrap_or(piece);
+        if is_acted_on(word) {
+            plain.push('`');
+            plain.push_str(word);
+            plain.push('`');
+        } else {
+            escape(word, &mut plain);
         }
+        escape(&piece[word.len()..], &mut plain);
     }
     plain
+}
+
+/// Returns true for a word that mentions someone, or that becomes a link: an address, or the number of an issue.
+fn is_acted_on(word: &str) -> bool {
+    let starts_www = |at: usize| word.get(at..at + 4).is_some_and(|text| text.eq_ignore_ascii_case("www."));
+    let before_digit = |at: usize| word[at + 1..].starts_with(|c: char| c.is_ascii_digit());
+    word.contains('@')
+        || word.contains("://")
+        || word.char_indices().any(|(at, c)| match c {
+            'w' | 'W' => starts_www(at),
+            '#' | '!' => before_digit(at),
+            _ => false,
+        })
+}
+
+fn escape(text: &str, out: &mut String) {
+    let mut before = None;
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
+        let is_within_word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+        let is_markup = match character {
+            '\\' | '`' | '*' | '[' | ']' | '<' | '>' | '|' | '&' | '#' | '~' | '$' => true,
+            // Between letters it is a letter itself, as in most names of functions.
+            '_' => !(is_within_word(before) && is_within_word(characters.peek().copied())),
+            _ => false,
+        };
+        if is_markup {
+            out.push('\\');
+        }
+        out.push(if matches!(character, '\n' | '\r') { ' ' } else { character });
+        before = Some(character);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain;
+
+    #[test]
+    fn words_that_trackers_act_on_are_code_and_markup_is_escaped() {
+        for (text, shown) in [
+            ("ask @team now", "ask `@team` now"),
+            ("see https://evil.example/?a|b", "see `https://evil.example/?a`\\|b"),
+            ("(WWW.evil.example) me@evil.example", "`(WWW.evil.example)` `me@evil.example`"),
+            ("fixes #12, !7 and # 3", "fixes `#12,` `!7` and \\# 3"),
+            ("`@a`@b", "\\``@a`\\``@b`"),
+            ("_it_ char_lm __init__ *b* ~~s~~", "\\_it\\_ char_lm \\_\\_init\\_\\_ \\*b\\* \\~\\~s\\~\\~"),
+            ("<img src=x> [a](b)\nc", "\\<img src=x\\> \\[a\\](b) c"),
+            ("größe 48 % of 3.5 ms", "größe 48 % of 3.5 ms"),
+        ] {
+            assert_eq!(plain(text), shown);
+        }
+    }
 }

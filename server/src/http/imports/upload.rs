@@ -15,8 +15,10 @@ use hyper::body::Frame;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use super::Place;
 use crate::http::answer::aside;
 use crate::http::error::Failure;
+use crate::http::pace::Pace;
 use crate::imports::Files;
 use crate::printable::one_line;
 
@@ -27,8 +29,6 @@ const MAX_BYTES: u64 = 64 << 30;
 /// The largest number of kernels, copies and launches of the files before the last one. They take at most 64 bytes each, so
 /// all take at most 1 GiB, and the last file takes as much as [`import::read`] allows for one.
 pub(super) const MAX_HELD: usize = 16_000_000;
-/// The longest time for the next piece of a file to arrive.
-const PIECE_WITHIN: Duration = Duration::from_secs(30);
 /// The number of pieces between the connection and the reading thread. A piece is at most the buffer of a connection, so
 /// they take at most 1 MiB.
 const PIECES: usize = 16;
@@ -42,6 +42,7 @@ const DISCARD_WITHIN: Duration = Duration::from_secs(2);
 /// The form of an import while it arrives.
 pub(super) struct Upload {
     form: Multipart,
+    pace: Pace,
     between: Arc<AtomicUsize>,
 }
 
@@ -57,16 +58,16 @@ impl Upload {
         let form = form.map_err(|error| {
             Failure::BadRequest(format!("{}: send the files as multipart/form-data", error.body_text()))
         })?;
-        Ok(Self { form, between })
+        Ok(Self { form, pace: Pace::default(), between })
     }
 
-    /// Reads all files.
+    /// Reads all files of an import, and shows in its place how far it is.
     ///
     /// # Errors
-    /// Returns an error if the form is damaged, ends early, stalls, or exceeds a limit.
-    pub(super) async fn read(&mut self) -> Result<Files, Failure> {
+    /// Returns an error if the form is damaged, ends early, arrives too slowly, or exceeds a limit.
+    pub(super) async fn read(&mut self, place: &Place) -> Result<Files, Failure> {
         let (mut files, mut left) = (Files::default(), MAX_BYTES);
-        while let Some(field) = in_time(self.form.next_field()).await? {
+        while let Some(field) = arrived(self.pace.next(self.form.next_field(), |_| 0).await?)? {
             self.between.store(0, Ordering::Relaxed);
             let name = file_name(&field)?;
             if files.count() == MAX_FILES {
@@ -78,9 +79,11 @@ impl Upload {
                      fewer steps"
                 )));
             }
-            let read = read_file(&name, field, &self.between, &mut left).await?;
+            place.begin_file(Some(&name));
+            let read = read_file(&name, field, &self.between, (place, &mut self.pace), &mut left).await?;
             files.add(&name, read);
         }
+        place.begin_file(None);
         Ok(files)
     }
 
@@ -116,6 +119,7 @@ async fn read_file(
     name: &str,
     mut field: Field<'_>,
     between: &AtomicUsize,
+    (place, pace): (&Place, &mut Pace),
     left: &mut u64,
 ) -> Result<Result<import::Source, import::Unreadable>, Failure> {
     let (pieces, arriving) = mpsc::channel(PIECES);
@@ -123,7 +127,12 @@ async fn read_file(
     let reading =
         tokio::spawn(aside(move || import::read(&file, Arriving { arriving, piece: Bytes::new() })));
     let mut is_read = true;
-    while let Some(piece) = in_time(field.chunk()).await? {
+    let size = |piece: &Result<Option<Bytes>, MultipartError>| match piece {
+        Ok(Some(piece)) => piece.len(),
+        _ => 0,
+    };
+    while let Some(piece) = arrived(pace.next(field.chunk(), size).await?)? {
+        place.arrive(piece.len());
         between.store(0, Ordering::Relaxed);
         *left = left.checked_sub(piece.len() as u64).ok_or_else(|| {
             Failure::TooLarge(format!(
@@ -138,19 +147,13 @@ async fn read_file(
     reading.await.map_err(|error| Failure::Server(error.to_string()))?
 }
 
-/// Waits for the next part of the form.
-async fn in_time<T>(next: impl Future<Output = Result<T, MultipartError>>) -> Result<T, Failure> {
-    match timeout(PIECE_WITHIN, next).await {
-        Ok(Ok(part)) => Ok(part),
-        Ok(Err(error)) => Err(Failure::BadRequest(format!(
-            "the files did not arrive whole, and nothing is imported: {}",
-            error.body_text()
-        ))),
-        Err(_) => Err(Failure::BadRequest(format!(
-            "nothing arrived for {} s, and nothing is imported",
-            PIECE_WITHIN.as_secs()
-        ))),
-    }
+/// Returns a part of the form, or the failure that it did not arrive.
+fn arrived<T>(part: Result<T, MultipartError>) -> Result<T, Failure> {
+    let cut = |error: MultipartError| {
+        let why = error.body_text();
+        Failure::BadRequest(format!("the files did not arrive whole, and nothing is imported: {why}"))
+    };
+    part.map_err(cut)
 }
 
 /// A file that arrives, for a thread that may block.
