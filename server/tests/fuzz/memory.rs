@@ -99,4 +99,8 @@ impl AppendFile for Open {
     fn cut(&mut self, length: u64) -> io::Result<()> {
         self.disk.cut(&self.path, length)
     }
+
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        Ok(self.path == path && self.disk.files().contains_key(path))
+    }
 }
