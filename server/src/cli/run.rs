@@ -190,22 +190,32 @@ pub(super) async fn distant_report(server: &str, data: &Path, run: &RunId, token
         }
         Ok(serde_json::from_str(&request.call()?.body_mut().read_to_string()?)?)
     };
+    let work = move || work().map_err(|error| without_answer(&error));
     match tokio::task::spawn_blocking(work).await {
         Ok(Ok(report)) => format!("\n{}\nStored by the server: {page}\n", text::report(&report)),
         Ok(Err(error)) => match stored_report(data, run).await {
             Some(report) => format!(
-                "\n{}\nThe server at {server} does not answer ({error}). This report is of what it had stored in {}. Print it \
+                "\n{}\nThe server at {server} {error}. This report is of what it had stored in {}. Print it \
                 again: paceline report {run}\n",
                 text::report(&report),
                 data.display()
             ),
             None => format!(
-                "\nCannot get the report: the server at {server} does not answer ({error}), and {} has no records of this run. \
+                "\nCannot get the report: the server at {server} {error}, and {} has no records of this run. \
                 Once the server runs again, see {page}, or run `paceline report {run}` where its data directory is.\n",
                 data.display()
             ),
         },
         Err(_) => format!("\nSee {page}\n"),
+    }
+}
+
+/// Says how a server failed to send a report, after its address.
+fn without_answer(error: &anyhow::Error) -> String {
+    match error.downcast_ref::<ureq::Error>() {
+        Some(ureq::Error::StatusCode(401)) => "refuses the token (--token-file, PACELINE_TOKEN)".into(),
+        Some(ureq::Error::StatusCode(404)) => "has no records of this run".into(),
+        _ => format!("does not answer ({error})"),
     }
 }
 

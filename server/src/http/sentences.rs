@@ -3,7 +3,7 @@
 
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use wire::views::ApiError;
@@ -25,15 +25,18 @@ pub async fn write(request: Request, next: Next) -> Response {
     }
     let (mut parts, body) = response.into_parts();
     let said = to_bytes(body, MAX_SAID_BYTES).await.unwrap_or_default();
-    let said =
-        one_line(String::from_utf8_lossy(&said).trim()).chars().take(MAX_SAID_CHARS).collect::<String>();
-    let path = one_line(&path).chars().take(MAX_SAID_CHARS).collect::<String>();
-    let error = sentence(parts.status, &method, &path, &said);
+    let said = shown(String::from_utf8_lossy(&said).trim());
+    let error = sentence(parts.status, &shown(method.as_str()), &shown(&path), &said);
     // An error with one text can be written.
     let body = serde_json::to_vec(&ApiError { error }).unwrap_or_default();
     parts.headers.remove(header::CONTENT_LENGTH);
     parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Response::from_parts(parts, Body::from(body))
+}
+
+/// Returns the part of a text that a sentence repeats.
+fn shown(text: &str) -> String {
+    one_line(text).chars().take(MAX_SAID_CHARS).collect()
 }
 
 /// Returns true if an answer is an error without the form of one.
@@ -44,7 +47,7 @@ fn is_bare(response: &Response) -> bool {
 }
 
 /// Returns what is wrong, where, and what to do. `said` is what the answer said so far.
-fn sentence(status: StatusCode, method: &Method, path: &str, said: &str) -> String {
+fn sentence(status: StatusCode, method: &str, path: &str, said: &str) -> String {
     let document = "GET /api/v1/openapi.json says what each request takes";
     match status {
         // The router adds the header behind all layers.
@@ -85,7 +88,7 @@ mod tests {
 
     #[test]
     fn an_error_says_what_is_wrong_and_what_is_possible() {
-        let of = |status, said: &str| sentence(status, &Method::PUT, "/api/v1/runs", said);
+        let of = |status, said: &str| sentence(status, "PUT", "/api/v1/runs", said);
         assert_eq!(
             of(StatusCode::BAD_REQUEST, "Failed to deserialize query string: missing field `a`"),
             "the query of this request is not valid: missing field `a`; GET /api/v1/openapi.json says what each request \
