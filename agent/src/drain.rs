@@ -193,7 +193,7 @@ impl Drain {
             cost: ThreadCost::default(),
             sampling,
             recorded: 0,
-            transport: Transport::new(&config),
+            transport: Transport::new(&config.server, config.token.as_deref()),
             spool: Spool::new(config.spool_bytes),
             incarnation: new_incarnation(),
             next_seq: 0,

@@ -98,7 +98,7 @@ impl Leftovers {
         Ok((path, all - kept))
     }
 
-    /// Creates the folder, or checks that nobody else can have put anything into it.
+    /// Creates the folder, or checks that no other user can have put anything into it.
     fn open(&self) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
         let found = self.folder.symlink_metadata()?;
@@ -175,7 +175,7 @@ fn send_file(path: &Path, token: Option<&str>, silent: &mut BTreeSet<String>) ->
     if silent.contains(&server) {
         sent.left = Some("the server does not answer".into());
     } else {
-        let transport = Transport::of_server(&server, token);
+        let transport = Transport::new(&server, token);
         sent.left = send_frames(&mut reader, &transport, &mut sent);
         silent.extend(sent.left.is_some().then_some(server));
     }

@@ -12,7 +12,6 @@ use wire::request::Requests;
 
 use crate::addresses::Addresses;
 use crate::clock;
-use crate::config::Config;
 
 /// The outcome of sending a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,12 +47,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 const DEFAULT_RETRY: Duration = Duration::from_millis(200);
 
 impl Transport {
-    pub(crate) fn new(config: &Config) -> Self {
-        Self::to(&config.server, config.token.as_deref(), Addresses::default())
-    }
-
-    /// Returns a transport to a server that is known by its address only.
-    pub(crate) fn of_server(server: &str, token: Option<&str>) -> Self {
+    pub(crate) fn new(server: &str, token: Option<&str>) -> Self {
         Self::to(server, token, Addresses::default())
     }
 

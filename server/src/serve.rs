@@ -200,7 +200,7 @@ fn restrict(folder: &Path, allowed: impl Fn(u32) -> u32) -> anyhow::Result<()> {
         return Ok(());
     }
     match std::fs::set_permissions(folder, Permissions::from_mode(allowed)) {
-        // On a read-only disk, nobody can write.
+        // On a read-only disk, no user can write.
         Err(error) if mode & 0o022 != 0 && error.kind() != ErrorKind::ReadOnlyFilesystem => {
             Err(error).with_context(context)
         }

@@ -52,6 +52,7 @@ const MAY_IMPORT: [(&str, &[&str]); 24] = [
     (
         "paceline",
         &[
+            "paceline-agent",
             "paceline-analysis",
             "paceline-fuzz",
             "paceline-gpu",

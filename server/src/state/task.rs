@@ -32,6 +32,7 @@ use crate::store::directory::Layout;
 use recall::Recall;
 
 mod recall;
+mod showing;
 
 /// The interval between snapshots, and the shortest time between two that have new steps: a fifth of the 250 ms from
 /// gradient to pixel.
@@ -535,7 +536,7 @@ impl Task {
         self.publisher.send_replace(Arc::new(snapshot));
     }
 
-    /// If this process was stopped for a while, its runs have not been silent: nobody listened.
+    /// If this process was stopped for a while, its runs have not been silent: it did not listen.
     fn notice_a_stop(&mut self, now: ServerNanos) {
         let away = now - self.looked;
         if away > STOPPED_NANOS {
@@ -622,49 +623,6 @@ impl Task {
         let snapshot = shelved.snapshot();
         self.runs.shelved.insert(id.clone(), shelved);
         Some((id.clone(), snapshot))
-    }
-}
-
-impl Held {
-    /// Marks the run as changed if its state has changed, or if its report is older than `every` nanoseconds: with time
-    /// alone a rank falls silent and a hang grows older.
-    fn look_at_the_clock(&mut self, now: ServerNanos, every: i64) {
-        let aged = self.reported_at.is_none_or(|at| now - at >= every);
-        if self.has_new_state(now) || (aged && !self.run.is_over(now)) {
-            self.changed();
-        }
-    }
-
-    fn changed(&mut self) {
-        (self.dirty, self.is_stale) = (true, true);
-    }
-
-    fn has_new_state(&self, now: ServerNanos) -> bool {
-        self.report.as_ref().map(|report| report.state) != Some(self.run.state(now))
-    }
-
-    fn report_is_due(&self, now: ServerNanos) -> bool {
-        let every = self.pace.report_every_nanos(self.run.first_seen(), now);
-        let every = every.max(self.report_took_nanos.saturating_mul(REPORT_SHARE));
-        self.has_new_state(now) || self.reported_at.is_none_or(|at| now - at >= every)
-    }
-
-    /// Returns a new snapshot: the newest steps and the newest report. Returns `None` before the first report.
-    fn show(&mut self, now: ServerNanos) -> Option<Arc<RunSnapshot>> {
-        let report = self.report.clone()?;
-        self.dirty = false;
-        let snapshot = Arc::new(RunSnapshot {
-            summary: self.run.summary(&report, now),
-            report: Some(report),
-            baseline: None,
-            steps: Arc::new(self.run.newest_steps(LIVE_STEPS)),
-            first_step_of_attempt: self.run.first_step_of_attempt(),
-        });
-        self.shown = Some(snapshot.clone());
-        for opener in self.openers.drain(..) {
-            let _gone = opener.send(Some(snapshot.clone()));
-        }
-        Some(snapshot)
     }
 }
 
