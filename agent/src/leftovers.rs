@@ -1,11 +1,11 @@
 //! Batches that a process could not send before its end. They are kept on disk, and the next `paceline` command of the same user sends
 //! them to the server that they were for.
 //!
-//! A process writes at most one file, of which only its user can read anything: a line that names the format, a line with the server's
-//! address, and the encoded batches, each after its length in four bytes, little end first. The token is not in it.
+//! A process writes at most one file, which only its user can read: a line that names the format, a line with the server's address, and
+//! the encoded batches, each after its length in four bytes, least significant byte first. The token is not in it.
 
 use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, BufWriter, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -128,7 +128,7 @@ impl Leftovers {
         Ok(sizes.sum())
     }
 
-    /// Sends all leftovers, each to its server. A file of which all batches are stored or refused is removed. `token` is that of the
+    /// Sends all leftovers, each to its server. A file is removed once all its batches are stored or refused. `token` is that of the
     /// servers. Files that another process sends now are left to it.
     #[must_use]
     pub fn send(&self, token: Option<&str>) -> Vec<Sent> {
@@ -160,10 +160,7 @@ fn write<'a>(path: &Path, server: &str, frames: impl Iterator<Item = &'a [u8]>) 
 /// `silent`, and not asked again.
 fn send_file(path: &Path, token: Option<&str>, silent: &mut BTreeSet<String>) -> Option<Sent> {
     let file = File::open(path).ok()?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock | TryLockError::Error(_)) => return None,
-    }
+    file.try_lock().ok()?;
     let age = file.metadata().ok()?.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());
     let mut reader = BufReader::new(&file);
     let Some(server) = server_of(&mut reader) else {

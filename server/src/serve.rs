@@ -173,8 +173,8 @@ pub fn raise_file_limit() {
     let _refused = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// Creates the directory of runs and closes it to other users: records of jobs are for their user only. Nobody else may write to the
-/// data directory either, because who does could replace its files.
+/// Creates the directory of runs and closes it to other users: records of jobs are for their user only. No other user may write to the
+/// data directory either, because that user could replace its files.
 fn make_private(data: &Path) -> anyhow::Result<()> {
     let runs = data.join("runs");
     if !runs.is_dir() {

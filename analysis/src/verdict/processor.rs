@@ -19,8 +19,7 @@ const VARIES_BY: f64 = 0.25;
 pub(super) const ALL_VARY_BY: f64 = 0.15;
 
 /// Returns true if a fault that processors explain is their ordinary unsteadiness, and no fault of the rank: it comes and goes, and a
-/// hypervisor may have caused it, which gives processors to other machines unseen. On its own processors, a host has records
-/// of all that runs on them.
+/// hypervisor may have caused it. A hypervisor gives processors to other machines, and no record of this one shows that.
 pub(super) fn is_scatter(persistence: Persistence, setting: &Setting<'_>) -> bool {
     persistence != Persistence::Onset && !setting.is_on_bare_metal
 }

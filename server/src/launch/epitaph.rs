@@ -22,15 +22,16 @@ pub(super) async fn send(job: &Job, ranks: u32, failed: &[(u32, ExitStatus)]) {
     let messages: Vec<Batch> = how.map(|(rank, how)| goodbye(&post.run, (rank, ranks), &how)).collect();
     let work = move || {
         // A job that sent no records has no run on the server, and these messages must not create one.
-        if post.get("summary").is_some() {
+        if post.get("/summary").is_some() {
             post.send(&messages);
         }
     };
     let _panicked = tokio::task::spawn_blocking(work).await;
 }
 
-/// The same for the ranks on this host of a job whose own launcher has failed, which has not told how each rank ended. The server
-/// ignores the messages for ranks that have sent their own. While a process of the job is left, nothing is sent.
+/// Sends an end-of-run message for each rank on this host of a job that another launcher, such as torchrun, has started. That one has
+/// failed, and how each rank ended is not known here. The server ignores the messages for ranks that have sent their own. While a
+/// process of the job is left, nothing is sent.
 pub(super) async fn send_for_launcher(job: &Job, was_interrupted: bool) {
     let post = Post::new(job);
     let work = move || {
@@ -70,7 +71,7 @@ fn is_left(run: &RunId) -> bool {
         .any(has_it)
 }
 
-/// A way to the server, about one run.
+/// Requests to the server about one run.
 struct Post {
     url: String,
     authorization: Option<String>,
@@ -84,11 +85,10 @@ impl Post {
         Self { url: job.server.clone(), authorization, run: job.run.clone(), client: client() }
     }
 
-    /// Returns what the server says of the run; `None` if it does not know it, or does not answer.
-    fn get(&self, what: &str) -> Option<String> {
+    /// Returns the server's answer at a path, or a query, below that of the run; `None` if there is none.
+    fn get(&self, below: &str) -> Option<String> {
         let Self { url, run, .. } = self;
-        let separator = if what.starts_with('?') { "" } else { "/" };
-        let mut request = self.client.get(format!("{url}/api/v1/runs/{run}{separator}{what}"));
+        let mut request = self.client.get(format!("{url}/api/v1/runs/{run}{below}"));
         if let Some(authorization) = &self.authorization {
             request = request.header("authorization", authorization);
         }

@@ -1,7 +1,7 @@
 //! The file system of this machine.
 //!
-//! No operation follows a symbolic link, in no part of a path: who may write to a folder of runs, or to a copy of one, could otherwise make
-//! the server truncate or read any file of its user. The data directory itself may be reached through links, which
+//! No operation follows a symbolic link in any part of a path. Otherwise, whoever may write to a folder of runs, or to a copy of one, could
+//! make the server truncate or read any file of its user. The data directory itself may be reached through links, which
 //! [`Layout`](super::directory::Layout) resolves once.
 
 use std::ffi::OsStr;
@@ -120,7 +120,7 @@ pub(super) fn open(path: &Path, flags: OFlags) -> io::Result<File> {
 }
 
 fn open_folder(path: &Path) -> io::Result<OwnedFd> {
-    // The current folder, of which a relative path with one part lies.
+    // A relative path with one part lies in the current folder.
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     open_any(path, OFlags::RDONLY | OFlags::DIRECTORY)
 }

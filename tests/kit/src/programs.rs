@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use wire::batch::Batch;
 
 /// The longest wait for anything in a test.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -121,6 +122,29 @@ impl Server {
     #[must_use]
     pub fn listen(&self) -> &str {
         self.address.trim_start_matches("http://")
+    }
+
+    /// Sends a batch. Returns the status and the text of the answer.
+    ///
+    /// # Errors
+    /// Returns an error if the server does not answer with text.
+    pub fn post(&self, batch: &Batch) -> anyhow::Result<(u16, String)> {
+        let client = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
+        let frame = wire::codec::encode(batch)?;
+        let mut answer = client.post(format!("{}/api/v1/ingest", self.address)).send(&frame[..])?;
+        Ok((answer.status().as_u16(), answer.body_mut().read_to_string()?))
+    }
+
+    /// Sends batches, which the server must store.
+    ///
+    /// # Errors
+    /// Returns an error if the server does not store one.
+    pub fn send(&self, batches: impl IntoIterator<Item = Batch>) -> anyhow::Result<()> {
+        for batch in batches {
+            let (status, said) = self.post(&batch)?;
+            ensure!(status == 200 && said.is_empty(), "{status} {said}");
+        }
+        Ok(())
     }
 
     /// Kills the server, as a power cut would end it.

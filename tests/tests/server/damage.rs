@@ -14,21 +14,6 @@ use wire::batch::Batch;
 use wire::clock::ServerNanos;
 use wire::ids::{Incarnation, RunId};
 
-/// Sends a batch. Returns the status and the text of the answer.
-fn post(server: &Server, batch: &Batch) -> anyhow::Result<(u16, String)> {
-    let client = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
-    let frame = wire::codec::encode(batch)?;
-    let mut answer = client.post(format!("{}/api/v1/ingest", server.address)).send(&frame[..])?;
-    Ok((answer.status().as_u16(), answer.body_mut().read_to_string()?))
-}
-
-fn send(server: &Server, batches: impl IntoIterator<Item = Batch>) -> anyhow::Result<()> {
-    for batch in batches {
-        assert_eq!(post(server, &batch)?, (200, String::new()));
-    }
-    Ok(())
-}
-
 fn folder(data: &Path, run: &RunId) -> RunFolder {
     Layout::new(data).folder(run)
 }
@@ -78,11 +63,11 @@ fn a_run_has_all_its_steps_although_its_server_was_killed_twice() -> anyhow::Res
     let run = RunId::new("r")?;
     for from in [0, 50, 100] {
         let server = Server::start(data.path())?;
-        send(&server, (from..from + 49).map(|seq| one_step(&run, seq)))?;
+        server.send((from..from + 49).map(|seq| one_step(&run, seq)))?;
         if from < 100 {
-            send(&server, [one_step(&run, from + 49)])?;
+            server.send([one_step(&run, from + 49)])?;
         } else {
-            send(&server, [one_step_and_goodbye(&run, 149)])?;
+            server.send([one_step_and_goodbye(&run, 149)])?;
             wait_until_sealed(data.path(), &run)?;
         }
         server.kill()?;
@@ -97,13 +82,13 @@ fn a_flipped_bit_in_a_log_costs_its_batch_and_is_reported_everywhere() -> anyhow
     let data = tempfile::tempdir()?;
     let run = RunId::new("r")?;
     let server = Server::start(data.path())?;
-    send(&server, (0..60).map(|seq| one_step(&run, seq)))?;
+    server.send((0..60).map(|seq| one_step(&run, seq)))?;
     server.kill()?;
     let log = folder(data.path(), &run).log(1);
     flip_in_the_middle(&log)?;
 
     let server = Server::start(data.path())?;
-    send(&server, [one_step_and_goodbye(&run, 60)])?;
+    server.send([one_step_and_goodbye(&run, 60)])?;
     let is_told =
         |text: &str| text.contains("damaged at least 1 stored batch,") && text.contains("log-000001.plog");
     let live = get_json(&format!("{}/api/v1/runs/r", server.address))?;
@@ -136,8 +121,8 @@ fn two_runs(data: &Path, file: &str) -> anyhow::Result<PathBuf> {
     let server = Server::start(data)?;
     for run in ["bad", "good"] {
         let run = RunId::new(run)?;
-        send(&server, (0..9).map(|seq| one_step(&run, seq)))?;
-        send(&server, [one_step_and_goodbye(&run, 9)])?;
+        server.send((0..9).map(|seq| one_step(&run, seq)))?;
+        server.send([one_step_and_goodbye(&run, 9)])?;
         wait_until_sealed(data, &run)?;
     }
     server.kill()?;
@@ -154,7 +139,7 @@ fn a_run_with_a_damaged_manifest_is_set_aside_by_name_and_its_ranks_are_refused(
 
     let server = Server::start(data.path())?;
     assert_eq!(served(&server)?, ["good"]);
-    let (status, error) = post(&server, &one_step(&RunId::new("bad")?, 10))?;
+    let (status, error) = server.post(&one_step(&RunId::new("bad")?, 10))?;
     assert_eq!(status, 409);
     assert!(error.contains("cannot be read") && error.contains("manifest.json"), "{error}");
     Ok(())
@@ -180,16 +165,16 @@ fn a_second_process_of_an_active_rank_is_refused_and_a_restarted_one_is_not() ->
     let server = Server::start(data.path())?;
     let of =
         |incarnation: u64, seq: u64| Batch { incarnation: Incarnation(incarnation), ..one_step(&run, seq) };
-    send(&server, [of(u64::MAX, 0)])?;
-    let (status, error) = post(&server, &of(5, 0))?;
+    server.send([of(u64::MAX, 0)])?;
+    let (status, error) = server.post(&of(5, 0))?;
     assert_eq!(status, 503, "{error}");
     assert!(error.contains("rank 0 of run r is taken"), "{error}");
     // The first process sends for longer than the grace period after a process's end.
     let mut seq = 0;
     let refusal = wait_until("a refusal", || {
         seq += 1;
-        send(&server, [of(u64::MAX, seq)]).ok()?;
-        post(&server, &of(5, 0)).ok().filter(|(status, _)| *status == 409)
+        server.send([of(u64::MAX, seq)]).ok()?;
+        server.post(&of(5, 0)).ok().filter(|(status, _)| *status == 409)
     })?;
     assert!(refusal.1.contains("two processes claim to be rank 0"), "{}", refusal.1);
     let refused = wait_until("the refusal in the report", || {
@@ -199,7 +184,7 @@ fn a_second_process_of_an_active_rank_is_refused_and_a_restarted_one_is_not() ->
     assert!(refused.contains("1 batch was refused"), "{refused}");
     // The first process stops. Its successor has an earlier incarnation, as after a clock that was set back.
     wait_until("the successor to be accepted", || {
-        post(&server, &of(5, 1)).ok().filter(|(status, _)| *status == 200)
+        server.post(&of(5, 1)).ok().filter(|(status, _)| *status == 200)
     })?;
     Ok(())
 }
@@ -215,7 +200,7 @@ fn a_server_with_closed_standard_error_continues_sealing() -> anyhow::Result<()>
     drop(reader);
     for run in ["first", "second"] {
         let run = RunId::new(run)?;
-        send(&server, [one_step(&run, 0), one_step_and_goodbye(&run, 1)])?;
+        server.send([one_step(&run, 0), one_step_and_goodbye(&run, 1)])?;
         // The sealer logs a line for each run.
         wait_until_sealed(data.path(), &run)?;
     }
