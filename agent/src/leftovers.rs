@@ -46,8 +46,10 @@ pub struct Sent {
     pub stored: u64,
     /// The number of batches that the server refuses, and the newest reason.
     pub refused: Option<(u64, String)>,
-    /// The reason why the others are still in the file.
+    /// The reason why the others are not sent.
     pub left: Option<String>,
+    /// Whether the file is removed although some are not sent, because it is too old.
+    pub is_given_up: bool,
 }
 
 impl Leftovers {
@@ -165,10 +167,23 @@ fn send_file(path: &Path, token: Option<&str>, silent: &mut BTreeSet<String>) ->
     let mut reader = BufReader::new(&file);
     let Some(server) = server_of(&mut reader) else {
         let (server, left) = (String::new(), Some("it is not a file of leftovers of this version".into()));
-        return Some(Sent { file: path.to_owned(), server, stored: 0, refused: None, left });
+        return Some(Sent {
+            file: path.to_owned(),
+            server,
+            stored: 0,
+            refused: None,
+            left,
+            is_given_up: false,
+        });
     };
-    let mut sent =
-        Sent { file: path.to_owned(), server: server.clone(), stored: 0, refused: None, left: None };
+    let mut sent = Sent {
+        file: path.to_owned(),
+        server: server.clone(),
+        stored: 0,
+        refused: None,
+        left: None,
+        is_given_up: false,
+    };
     if silent.contains(&server) {
         sent.left = Some("the server does not answer".into());
     } else {
@@ -176,7 +191,8 @@ fn send_file(path: &Path, token: Option<&str>, silent: &mut BTreeSet<String>) ->
         sent.left = send_frames(&mut reader, &transport, &mut sent);
         silent.extend(sent.left.is_some().then_some(server));
     }
-    if sent.left.is_none() || age.is_some_and(|age| age > MOST_AGE) {
+    sent.is_given_up = sent.left.is_some() && age.is_some_and(|age| age > MOST_AGE);
+    if sent.left.is_none() || sent.is_given_up {
         // If it cannot be removed, the server recognizes its batches the next time.
         let _still_there = fs::remove_file(path);
     }
@@ -315,6 +331,10 @@ mod tests {
         let said: Vec<&str> = said.iter().flatten().map(String::as_str).collect();
         assert_eq!(said, ["it is not a file of leftovers of this version", "the server does not answer"]);
         assert_eq!(fs::read_dir(root.path()).unwrap().count(), 2);
+        let old = SystemTime::now() - MOST_AGE - Duration::from_secs(60);
+        File::options().write(true).open(root.path().join("r.spool")).unwrap().set_modified(old).unwrap();
+        assert_eq!(folder.send(None).iter().filter(|sent| sent.is_given_up).count(), 1);
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1, "a file that is not ours stays");
     }
 
     fn batch() -> Vec<u8> {

@@ -16,7 +16,7 @@ pub(super) async fn send_aside(token: Option<String>) {
 }
 
 fn said(sent: &Sent) -> String {
-    let Sent { file, server, stored, refused, left } = sent;
+    let Sent { file, server, stored, refused, left, is_given_up } = sent;
     let batches = |count: u64| if count == 1 { "1 batch".to_owned() } else { format!("{count} batches") };
     let mut line = format!("{} of an earlier job", file.display());
     if *stored > 0 {
@@ -26,7 +26,9 @@ fn said(sent: &Sent) -> String {
         line += &format!("; {server} refuses {}: {reason}", batches(*count));
     }
     if let Some(left) = left {
-        line += &format!(" is kept, because {left}");
+        let what =
+            if *is_given_up { "is removed, because it is 30 days old and" } else { "is kept, because" };
+        line += &format!(" {what} {left}");
     }
     line
 }
@@ -43,6 +45,7 @@ mod tests {
             stored,
             refused: refused.map(|(count, reason)| (count, reason.to_owned())),
             left: left.map(str::to_owned),
+            is_given_up: false,
         };
         assert_eq!(
             said(&sent(2, None, None)),
@@ -56,5 +59,7 @@ mod tests {
             said(&sent(0, None, Some("the server does not answer"))),
             "/s/r-rank-0.spool of an earlier job is kept, because the server does not answer"
         );
+        let old = Sent { is_given_up: true, ..sent(0, None, Some("the server does not answer")) };
+        assert!(said(&old).ends_with("is removed, because it is 30 days old and the server does not answer"));
     }
 }
