@@ -56,6 +56,14 @@ fn a_person_signs_in_sees_wrong_tokens_and_signs_out() -> anyhow::Result<()> {
     browser.wait("the page of strangers", "return /You are not signed in/.test(document.body.innerText)")?;
     browser.reload()?;
     ensure!(text(&browser)?.contains("You are not signed in"), "{}", text(&browser)?);
+
+    // Without a server, the longest word for the connection still fits on a phone, beside a scroll bar.
+    browser.open(&format!("{}/?token={TOKEN}", server.address))?;
+    browser.wait("a way to sign out", "return document.querySelector('[data-testid=sign-out]')")?;
+    browser.viewport(385, 900)?;
+    server.kill()?;
+    says(&browser, "connection", "Reconnecting")?;
+    ensure!(overflow(&browser)?.is_none(), "too wide: {:?}", overflow(&browser)?);
     Ok(())
 }
 
