@@ -66,24 +66,32 @@ pub fn failure(ranks: &[RankEnd], instrumentation: Instrumentation) -> Option<Fa
     let progress = |end: &RankEnd| (end.order(), end.last_collective);
     let (rank, first) = ended_badly().min_by_key(|(rank, end)| (progress(end), *rank))?;
     let others = ended_badly().count() as u32 - 1;
-    // Only an error of its own tells a rank from others that ended as early and said as little.
-    let alike = match first.how {
-        Ended::WithAnError => 0,
-        _ => ended_badly().filter(|(_, end)| progress(end) == progress(first)).count() as u32 - 1,
+    let is_alike = |end: &RankEnd| match first.how {
+        Ended::WithAnError => false,
+        // The records of its last half second are lost with such a rank, so the one that seems to be behind need not be.
+        Ended::WithoutAWord => end.order() == first.order(),
+        _ => progress(end) == progress(first),
     };
+    let together: Vec<&RankEnd> =
+        ended_badly().map(|(_, end)| end).filter(|end| std::ptr::eq(*end, first) || is_alike(end)).collect();
+    let alike = together.len() as u32 - 1;
+    let last_step = together.iter().map(|end| end.last_step).min().flatten();
+    let is_same = together.iter().all(|end| end.last_collective == first.last_collective);
+    let last_collective = first.last_collective.filter(|_| is_same);
     Some(Failure {
         rank: Rank(rank as u32),
         reason: first.reason.clone(),
-        last_step: first.last_step,
-        last_collective: first.last_collective,
+        last_step,
+        last_collective,
         last_seen_unix_millis: None,
         others,
+        alike,
         sentence: wording::failure(&FirstFailure {
             rank,
             fell_silent: first.how == Ended::Silent,
             reason: &first.reason,
-            last_step: first.last_step,
-            last_collective: first.last_collective,
+            last_step,
+            last_collective,
             others,
             alike,
             instrumentation,
@@ -168,13 +176,19 @@ mod tests {
             end(Ended::WithoutAWord, &reason, 9, 80)
         };
         let said = |ranks: &[RankEnd]| failure(ranks, Instrumentation::Reducer).unwrap().sentence;
-        let ahead = RankEnd { last_collective: Some(Seq(81)), ..killed(2) };
+        let lost = end(Ended::WithAnError, "rank 2 is gone: connection closed", 9, 81);
         assert_eq!(
-            said(&[killed(0), killed(1), ahead.clone()]),
+            said(&[killed(0), killed(1), lost.clone()]),
             "2 ranks ended without a word, perhaps killed for lack of memory; they had finished step 9 and started \
              collective 80. Which of them was the first is not known. 1 other rank failed with them."
         );
-        assert!(said(&[ahead, killed(1)]).starts_with("Rank 1 ended without a word"));
+        assert!(said(&[lost, killed(1)]).starts_with("Rank 1 ended without a word"));
+        let ahead = RankEnd { last_step: Some(Step(12)), last_collective: Some(Seq(97)), ..killed(1) };
+        assert_eq!(
+            said(&[killed(0), ahead]),
+            "2 ranks ended without a word, perhaps killed for lack of memory; they had finished step 9 or a later one. Which of \
+             them was the first is not known."
+        );
         let silent = RankEnd { how: Ended::Silent, ..RankEnd::default() };
         assert_eq!(
             said(&[silent.clone(), silent]),

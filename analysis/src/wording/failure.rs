@@ -42,6 +42,7 @@ fn progress(failure: &FirstFailure<'_>) -> String {
         (Some(step), Some(collective)) => {
             format!("; {they} had finished step {step} and started {collective}")
         }
+        (Some(step), None) if alike > 0 => format!("; {they} had finished step {step} or a later one"),
         (Some(step), None) => format!("; {they} had finished step {step}"),
         // There may have been hundreds of steps by then.
         (None, _) if instrumentation.is_unmodified_job() => {

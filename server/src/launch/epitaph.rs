@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::process::ExitStatus;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use wire::batch::{Batch, Bye, Note};
 use wire::clock::{ClockAnchor, MonoNanos, UnixNanos};
@@ -13,6 +13,10 @@ use super::{Job, how_it_ended};
 
 /// The time limit for each request to the server, so an unreachable server does not delay the end of a job.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// The time in which the last processes of a job end after its launcher.
+const LEFT_WITHIN: Duration = Duration::from_secs(2);
+/// The interval at which they are looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Sends an end-of-run message for each of the `failed` ranks of a job with `ranks` ranks. A server that cannot be
 /// reached notices the failure later, because the ranks are silent.
@@ -35,7 +39,7 @@ pub(super) async fn send(job: &Job, ranks: u32, failed: &[(u32, ExitStatus)]) {
 pub(super) async fn send_for_launcher(job: &Job, was_interrupted: bool) {
     let post = Post::new(job);
     let work = move || {
-        if is_left(&post.run) {
+        if !all_are_gone(&post.run) {
             return;
         }
         let Some(report) =
@@ -57,8 +61,21 @@ pub(super) async fn send_for_launcher(job: &Job, was_interrupted: bool) {
     let _panicked = tokio::task::spawn_blocking(work).await;
 }
 
+/// Returns true once no process of this run is left on this host. Helpers of a job, such as the resource tracker of Python's
+/// multiprocessing, end a moment after it.
+fn all_are_gone(run: &RunId) -> bool {
+    let deadline = Instant::now() + LEFT_WITHIN;
+    while any_is_left(run) {
+        if Instant::now() >= deadline {
+            return false;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    true
+}
+
 /// Returns true if a process of this run is left on this host. Processes inherit the run's id in their environment.
-fn is_left(run: &RunId) -> bool {
+fn any_is_left(run: &RunId) -> bool {
     let variable = format!("PACELINE_RUN_ID={run}");
     let has_it =
         |environment: Vec<u8>| environment.split(|&byte| byte == 0).any(|one| one == variable.as_bytes());

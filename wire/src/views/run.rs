@@ -94,6 +94,9 @@ pub struct Failure {
     pub last_seen_unix_millis: Option<u64>,
     /// The number of other ranks that failed.
     pub others: u32,
+    /// How many of these may as well have been the first. If there are any, `rank` is only one of them.
+    #[serde(default)]
+    pub alike: u32,
     /// A sentence for the user.
     pub sentence: String,
 }

@@ -1,5 +1,12 @@
-"""A job whose first process starts the ranks. No launcher sets ranks; they are known only to the process group."""
+"""A job whose first process starts the ranks. No launcher sets ranks; they are known only to the process group.
 
+Usage: spawned.py STEPS [killed]
+
+With `killed`, the kernel ends rank 1 in the last step.
+"""
+
+import os
+import signal
 import sys
 import tempfile
 
@@ -16,7 +23,9 @@ def train(rank, meeting, steps):
     dist.init_process_group("gloo", init_method="file://" + meeting, rank=rank, world_size=RANKS)
     model = DistributedDataParallel(torch.nn.Linear(512, 512))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for _ in range(steps):
+    for step in range(steps):
+        if sys.argv[2:] == ["killed"] and (rank, step) == (1, steps - 1):
+            os.kill(os.getpid(), signal.SIGKILL)
         optimizer.zero_grad()
         model(torch.ones(64, 512)).mean().backward()
         optimizer.step()

@@ -32,7 +32,7 @@ fn trouble(report: &Report) -> Option<Trouble> {
             more: where_and_when(report, failure),
             sentence: failure.sentence.clone(),
             advice: advice::AFTER_FAILURE.into(),
-            rank: Some(failure.rank.0),
+            rank: (failure.alike == 0).then_some(failure.rank.0),
             step: failure.last_step.map(|step| ("last step", step.0)),
         });
     }
@@ -72,8 +72,11 @@ fn memory(report: &Report) -> Option<Trouble> {
     })
 }
 
-/// Says on which host the failed rank ran, and when it was last heard from.
+/// Says on which host the failed rank ran, and when it was last heard from, if it is known which rank failed first.
 fn where_and_when(report: &Report, failure: &Failure) -> String {
+    if failure.alike > 0 {
+        return String::new();
+    }
     let host = host_of(&report.hosts, failure.rank.0).map(|host| format!("ran on host {host}"));
     let seen =
         failure.last_seen_unix_millis.map(|at| format!("was last heard from on {}", date_and_time(at)));

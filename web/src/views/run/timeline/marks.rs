@@ -149,7 +149,11 @@ fn events(live: Live, newest: u64) -> Vec<Placed> {
     });
     let failed = shown.report.failure.as_ref().map(|failure| {
         let step = failure.last_step.map_or(newest, |step| step.0);
-        mark(step, format!("✕ rank {}", failure.rank), failure.sentence.clone())
+        let who = match failure.alike {
+            0 => format!("✕ rank {}", failure.rank),
+            others => format!("✕ {} ranks", others + 1),
+        };
+        mark(step, who, failure.sentence.clone())
     });
     of_ranks.chain(failed).collect()
 }
