@@ -170,14 +170,22 @@ mod tests {
             last_collective: None,
             last_seen_unix_millis: Some(1_760_000_000_000),
             others: 3,
+            alike: 0,
             sentence: "Rank 1 was killed by signal 9.".into(),
         };
-        show(live, Report { failure: Some(failure), state: RunState::Failed, ..empty_report() });
+        show(live, Report { failure: Some(failure.clone()), state: RunState::Failed, ..empty_report() });
         page.settle().await;
         assert_eq!(page.text(".sentence"), "Rank 1 was killed by signal 9.");
         assert!(page.text(".below").starts_with("Rank 1 was last heard from on "), "{}", page.text(".below"));
         assert!(page.text(".advice").contains("log of this rank"));
         assert_eq!(page.attribute("a.primary", "href").as_deref(), Some("/runs/gpt-7/buckets?step=46"));
+        assert_eq!(page.texts("a.button").last().map(String::as_str), Some("See rank 1"));
+
+        let failure = Failure { alike: 2, sentence: "3 ranks ended without a word.".into(), ..failure };
+        show(live, Report { failure: Some(failure), state: RunState::Failed, ..empty_report() });
+        page.settle().await;
+        assert_eq!(page.text(".below"), "", "which rank failed first is unknown, so nothing is said of one");
+        assert_eq!(page.texts("a.button"), ["See the last step, 46"]);
     }
 
     #[wasm_bindgen_test]
