@@ -28,6 +28,7 @@ mod budget;
 pub mod clock;
 mod config;
 mod drain;
+pub mod drain_thread;
 mod host;
 pub mod launcher;
 pub mod leftovers;
@@ -139,7 +140,7 @@ impl Agent {
             newest.clone(),
             sampling.clone(),
         );
-        match std::thread::Builder::new().name("paceline-drain".into()).spawn(move || drain.run()) {
+        match std::thread::Builder::new().name(drain_thread::name(rank)).spawn(move || drain.run()) {
             Ok(handle) => {
                 let drain = Some(handle);
                 Self {

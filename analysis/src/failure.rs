@@ -2,9 +2,11 @@
 //!
 //! When one rank dies, the others fail too, each with an error about a neighbor, or the launcher ends them. The rank to
 //! examine is the one that raised an exception that is not about a neighbor, or else the one that ended without an end-of-run
-//! message; of several, the one with the least progress. If several had come as far, none of them is named.
+//! message; of several, the one whose process ended first, or else the one with the least progress. If that does not decide, none
+//! of them is named.
 
 use wire::batch::Instrumentation;
+use wire::clock::UnixNanos;
 use wire::ids::{Rank, Seq, Step};
 use wire::views::Failure;
 
@@ -22,6 +24,10 @@ pub struct RankEnd {
     pub last_step: Option<Step>,
     /// The newest collective that the rank started.
     pub last_collective: Option<Seq>,
+    /// When the launcher on its host saw the process end.
+    pub seen: Option<UnixNanos>,
+    /// The host of the rank; empty if it is not known.
+    pub host: String,
 }
 
 /// How a rank ended, ordered from the most to the least likely origin of a failure.
@@ -42,6 +48,9 @@ pub enum Ended {
 const ABOUT_PEERS: [&str; 7] =
     ["gloo", "NCCL", "torch.distributed.Dist", "by peer", "TCPStore", "Socket", "Timeout"];
 
+/// The most by which the clocks of two hosts may differ. NTP keeps them closer.
+const CLOCKS_DIFFER_NANOS: i64 = 1_000_000_000;
+
 impl RankEnd {
     /// Returns whether the rank raised an exception of its own. The Python package appends exceptions in parentheses.
     fn raised(&self) -> bool {
@@ -50,6 +59,12 @@ impl RankEnd {
                 .reason
                 .split_once(" (")
                 .is_some_and(|(_, exception)| !ABOUT_PEERS.iter().any(|word| exception.contains(word)))
+    }
+
+    /// Returns whether the process of this rank surely ended before that of another one.
+    fn ended_before(&self, other: &Self) -> bool {
+        let margin = if self.host == other.host { 0 } else { CLOCKS_DIFFER_NANOS };
+        self.seen.zip(other.seen).is_some_and(|(own, others)| others.0 - own.0 > margin)
     }
 
     /// Returns a number that is smaller for a more likely origin of a failure.
@@ -63,13 +78,13 @@ impl RankEnd {
 #[must_use]
 pub fn failure(ranks: &[RankEnd], instrumentation: Instrumentation) -> Option<Failure> {
     let ended_badly = || ranks.iter().enumerate().filter(|(_, end)| end.how != Ended::Well);
-    let progress = |end: &RankEnd| (end.order(), end.last_collective);
+    let progress = |end: &RankEnd| (end.order(), end.seen, end.last_collective);
     let (rank, first) = ended_badly().min_by_key(|(rank, end)| (progress(end), *rank))?;
     let others = ended_badly().count() as u32 - 1;
     let is_alike = |end: &RankEnd| match first.how {
         Ended::WithAnError => false,
         // The records of its last half second are lost with such a rank, so the one that seems to be behind need not be.
-        Ended::WithoutAWord => end.order() == first.order(),
+        Ended::WithoutAWord => end.order() == first.order() && !first.ended_before(end),
         _ => progress(end) == progress(first),
     };
     let together: Vec<&RankEnd> =
@@ -109,6 +124,7 @@ mod tests {
             reason: reason.into(),
             last_step: Some(Step(step)),
             last_collective: Some(Seq(collective)),
+            ..RankEnd::default()
         }
     }
 
@@ -194,5 +210,26 @@ mod tests {
             said(&[silent.clone(), silent]),
             "2 ranks fell silent before their first step. Which of them was the first is not known."
         );
+    }
+
+    #[test]
+    fn of_ranks_that_ended_without_a_word_the_first_is_named_if_its_end_was_seen_before_all_others() {
+        let millis = |millis: i64| Some(UnixNanos(1_760_000_000_000_000_000 + millis * 1_000_000));
+        let killed = |host: &str, at: i64| RankEnd {
+            seen: millis(at),
+            host: host.into(),
+            ..end(Ended::WithoutAWord, "", 9, 80)
+        };
+        let named = |ranks: &[RankEnd]| {
+            let failure = failure(ranks, Instrumentation::Reducer).unwrap();
+            (failure.alike == 0).then_some(failure.rank)
+        };
+        assert_eq!(named(&[killed("a", 1), killed("a", 0), killed("a", 1)]), Some(Rank(1)));
+        assert_eq!(named(&[killed("a", 0), killed("a", 0), killed("a", 90)]), None);
+        // The order of ends that launchers on two hosts saw is known if they are further apart than their clocks.
+        assert_eq!(named(&[killed("a", 900), killed("b", 0)]), None);
+        assert_eq!(named(&[killed("a", 1_001), killed("b", 0)]), Some(Rank(1)));
+        let unseen = RankEnd { seen: None, ..killed("a", 0) };
+        assert_eq!(named(&[killed("a", 0), unseen]), None);
     }
 }

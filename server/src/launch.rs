@@ -1,9 +1,11 @@
 //! The launcher: starts the ranks of a job, shows their output, passes signals on, and ends the job if a rank fails.
 
+mod ends;
 mod epitaph;
 pub mod hooks;
 pub mod launcher;
 mod output;
+mod processes;
 pub mod python;
 pub mod rank;
 
@@ -12,7 +14,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, bail};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -104,6 +106,7 @@ pub async fn launch(job: &Job) -> anyhow::Result<ExitCode> {
     let port = free_port()?;
     let output = Output::new(job.start.processes());
     let mut ranks = Ranks::default();
+    let ends = (job.start == Start::Launcher).then(|| ends::Watch::start(job.run.clone()));
     for rank in 0..job.start.processes() {
         ranks.start(job, rank, port, &output)?;
     }
@@ -115,7 +118,10 @@ pub async fn launch(job: &Job) -> anyhow::Result<ExitCode> {
             epitaph::send(job, of, &ranks.failed).await;
             output.say(&describe_failure(rank, status, &ranks.tails));
         }
-        Start::Launcher => epitaph::send_for_launcher(job, ranks.were_interrupted).await,
+        Start::Launcher => {
+            let ends = ends.map(ends::Watch::finish).unwrap_or_default();
+            epitaph::send_for_launcher(job, ends, ranks.were_interrupted).await;
+        }
     }
     Ok(ExitCode::from(exit_code(status)))
 }
@@ -127,12 +133,19 @@ fn free_port() -> anyhow::Result<u16> {
     Ok(listener.local_addr()?.port())
 }
 
+/// The end of a rank that failed.
+struct Failed {
+    rank: u32,
+    status: ExitStatus,
+    at: SystemTime,
+}
+
 #[derive(Default)]
 struct Ranks {
     groups: Vec<Pid>,
     waits: JoinSet<(u32, std::io::Result<ExitStatus>)>,
     /// The ranks that failed by themselves, before the launcher ended the others.
-    failed: Vec<(u32, ExitStatus)>,
+    failed: Vec<Failed>,
     /// Whether this program got a signal that ends jobs, and passed it on.
     were_interrupted: bool,
     tails: Vec<Tail>,
@@ -171,7 +184,7 @@ impl Ranks {
                         let (rank, status) = ended.context("cannot wait for a rank")?;
                         let status = status.with_context(|| format!("cannot wait for rank {rank}"))?;
                         if !status.success() && !has_ended_others {
-                            self.failed.push((rank, status));
+                            self.failed.push(Failed { rank, status, at: SystemTime::now() });
                         }
                         if !status.success() && failure.is_none() {
                             failure = Some((rank, status));

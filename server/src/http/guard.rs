@@ -79,7 +79,7 @@ impl Guard {
     /// Checks the token of a request, or its session.
     fn check_token(&self, headers: &HeaderMap, now: Instant) -> Result<Pass, Lack> {
         let Some(own) = &self.token else { return Ok(Pass::Open) };
-        let bearer = text(headers, header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
+        let bearer = text(headers, header::AUTHORIZATION).and_then(bearer);
         if bearer.is_some_and(|token| equal(token, own)) {
             return Ok(Pass::Token);
         }
@@ -91,6 +91,10 @@ impl Guard {
             None if sign_in::shown_ids(headers).next().is_some() => Lack::EndedSession,
             None => Lack::NoToken,
         })
+    }
+
+    fn is_token(&self, shown: &str) -> bool {
+        self.token.as_ref().is_some_and(|own| equal(shown, own))
     }
 
     fn is_own_host(&self, host: &str) -> bool {
@@ -130,6 +134,12 @@ impl Guard {
         }
         std::future::pending::<()>().await;
     }
+}
+
+/// Returns the token in an `Authorization` header. The name of the scheme may be written in any case (RFC 9110, 11.1).
+fn bearer(value: &str) -> Option<&str> {
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim_start_matches(' '))
 }
 
 /// Returns the text of a header, if it is there and ASCII.
@@ -174,6 +184,10 @@ pub async fn check(State(app): State<App>, request: Request, next: Next) -> Resp
 
 /// Answers a request that has the right addresses.
 async fn admit(app: App, request: Request, next: Next) -> Response {
+    // Liveness checks need no token. A token that is shown there is not looked at, so that the answer says nothing about it.
+    if request.uri().path() == "/healthz" {
+        return next.run(request).await;
+    }
     let now = Instant::now();
     let entry = app.guard.check_token(request.headers(), now);
     if let Some(response) = sign_in::redirected(&app.guard, &request, entry, now) {
@@ -189,18 +203,13 @@ async fn admit(app: App, request: Request, next: Next) -> Response {
             response.headers_mut().extend(renewed.map(|cookie| (header::SET_COOKIE, cookie)));
             response
         }
-        // Liveness checks need no token. The answer reveals nothing else.
-        Err(_) if request.uri().path() == "/healthz" => next.run(request).await,
         Err(lack) => {
-            let is_wrong = sign_in::shown_token(request.uri()).is_some();
-            let lack = if is_wrong { Lack::WrongToken } else { lack };
+            let shown = sign_in::shown_token(request.uri()).filter(|shown| !app.guard.is_token(shown));
+            let lack = if shown.is_some() { Lack::WrongToken } else { lack };
             let peer = request.extensions().get::<ConnectionPlace>().map(ConnectionPlace::peer);
             let kinds = text(request.headers(), header::ACCEPT).unwrap_or_default();
-            let refusal = if kinds.contains("text/html") {
-                sign_in_page()
-            } else {
-                refuse(StatusCode::UNAUTHORIZED, TOKEN_REQUIRED)
-            };
+            let is_page = kinds.contains("text/html") && !request.uri().path().starts_with("/api/");
+            let refusal = if is_page { sign_in_page() } else { without_token(lack) };
             record(&app, lack, peer).await;
             refusal
         }
@@ -230,8 +239,17 @@ async fn record(app: &App, lack: Lack, peer: Option<IpAddr>) {
     tokio::time::sleep(delay).await;
 }
 
-const TOKEN_REQUIRED: &str =
-    "this server requires a token: send `Authorization: Bearer TOKEN`, or open /?token=TOKEN in a browser";
+/// Returns what a program gets without the right token.
+fn without_token(lack: Lack) -> Response {
+    let what = match lack {
+        Lack::WrongToken => "this is not the token of this server",
+        Lack::NoToken => "this server requires a token",
+        Lack::EndedSession => "this session has ended",
+    };
+    let reason = format!("{what}: send `Authorization: Bearer TOKEN`, or open /?token=TOKEN in a browser");
+    let scheme = [(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))];
+    (scheme, refuse(StatusCode::UNAUTHORIZED, &reason)).into_response()
+}
 
 /// Returns what a browser shows without a session.
 fn sign_in_page() -> Response {
@@ -297,7 +315,9 @@ mod tests {
         assert_eq!(check(&[]), Err(Lack::NoToken));
         assert_eq!(check(&[("authorization", "Basic abc")]), Err(Lack::NoToken));
         assert_eq!(check(&[("authorization", "Bearer s3cre")]), Err(Lack::WrongToken));
-        assert_eq!(check(&[("authorization", "Bearer s3cret+/=")]), Ok(Pass::Token));
+        for right in ["Bearer s3cret+/=", "bearer s3cret+/=", "BEARER  s3cret+/="] {
+            assert_eq!(check(&[("authorization", right)]), Ok(Pass::Token), "{right}");
+        }
         assert_eq!(check(&[("cookie", "paceline_token=s3cret+/=")]), Err(Lack::NoToken));
         assert_eq!(check(&[("cookie", "paceline_session=s3cret+/=")]), Err(Lack::EndedSession));
         let id = guard.sessions.open(now).unwrap();

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Bytes;
-use axum::extract::rejection::BytesRejection;
-use axum::extract::{FromRequest as _, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::body::{Body, Bytes, HttpBody as _};
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
 use axum::response::{AppendHeaders, IntoResponse, Response};
+use bytes::BytesMut;
+use http_body_util::BodyExt as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use wire::batch::{Batch, MAX_PLAIN_BYTES, MAX_WIRE_BYTES, RECEIPT_HEADER};
@@ -55,8 +56,7 @@ const BODY_WITHIN: Duration = Duration::from_secs(10);
     )
 )]
 pub async fn ingest(State(app): State<App>, request: Request) -> Result<Response, Failure> {
-    let _body = app.room.take(body_bytes(request.headers())).await.map_err(|full| full.counted(&app))?;
-    let frame = read(&app, request).await?;
+    let (frame, _room) = read(&app, request).await?;
     accept(&app, frame).await
 }
 
@@ -116,14 +116,37 @@ fn receipt(batch: &Batch) -> impl IntoResponse + use<> {
     (StatusCode::OK, AppendHeaders([(RECEIPT_HEADER, batch.receipt())]))
 }
 
-async fn read(app: &App, request: Request) -> Result<Bytes, Failure> {
-    match timeout(BODY_WITHIN, Bytes::from_request(request, app)).await {
-        Ok(body) => body.map_err(|rejection| refused(app, unreadable(&rejection))),
+/// Receives a body, and reserves the memory for what has arrived of it. A client that only declares a length takes none.
+async fn read(app: &App, request: Request) -> Result<(Bytes, OwnedSemaphorePermit), Failure> {
+    match timeout(BODY_WITHIN, receive(app, request.into_body())).await {
+        Ok(received) => received,
         Err(_) => {
             let sentence = format!("the body did not arrive within {} s", BODY_WITHIN.as_secs());
             Err(refused(app, Failure::BadRequest(sentence)))
         }
     }
+}
+
+async fn receive(app: &App, mut body: Body) -> Result<(Bytes, OwnedSemaphorePermit), Failure> {
+    let too_large = || Failure::TooLarge(format!("the body is larger than {MAX_WIRE_BYTES} bytes"));
+    if body.size_hint().lower() > MAX_WIRE_BYTES as u64 {
+        return Err(refused(app, too_large()));
+    }
+    let mut room = app.room.take_now(0).map_err(|full| full.counted(app))?;
+    let mut received = BytesMut::new();
+    while let Some(part) = body.frame().await {
+        let part =
+            part.map_err(|error| refused(app, Failure::BadRequest(format!("the body broke off: {error}"))))?;
+        // Trailers hold nothing that is needed.
+        let Ok(data) = part.into_data() else { continue };
+        if received.len() + data.len() > MAX_WIRE_BYTES {
+            return Err(refused(app, too_large()));
+        }
+        let more = kib(received.len() + data.len()) as usize - room.num_permits();
+        room.merge(app.room.take(more << 10).await.map_err(|full| full.counted(app))?);
+        received.extend_from_slice(&data);
+    }
+    Ok((received.freeze(), room))
 }
 
 /// The memory for batches in flight from the socket to the hub, over all requests. A batch counts with the size of its
@@ -150,7 +173,7 @@ impl Default for Room {
 impl Room {
     /// Reserves this many bytes. Waits up to [`ROOM_WITHIN`] for them.
     async fn take(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Full> {
-        let taken = timeout(ROOM_WITHIN, self.0.clone().acquire_many_owned(kib(bytes).max(1))).await;
+        let taken = timeout(ROOM_WITHIN, self.0.clone().acquire_many_owned(kib(bytes))).await;
         taken.ok().and_then(Result::ok).ok_or(Full)
     }
 
@@ -158,12 +181,6 @@ impl Room {
     fn take_now(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Full> {
         self.0.clone().try_acquire_many_owned(kib(bytes)).map_err(|_| Full)
     }
-}
-
-/// Returns the size to reserve for a body: its declared length, or the largest length if it declares none.
-fn body_bytes(headers: &HeaderMap) -> usize {
-    let said = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
-    said.unwrap_or(MAX_WIRE_BYTES).min(MAX_WIRE_BYTES)
 }
 
 /// Returns the expected size of a decoded frame, from the frame's uncompressed length.
@@ -187,14 +204,6 @@ fn denied(app: &App, error: &ApplyError) -> Failure {
     } else {
         app.metrics.server.deferred.inc();
         Failure::Busy(error.to_string())
-    }
-}
-
-fn unreadable(rejection: &BytesRejection) -> Failure {
-    if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
-        Failure::TooLarge(format!("the body is larger than {} bytes", wire::batch::MAX_WIRE_BYTES))
-    } else {
-        Failure::BadRequest(rejection.to_string())
     }
 }
 

@@ -1,7 +1,5 @@
 //! End-of-run messages for failed ranks, sent by the launcher. A rank that was killed cannot send its own.
 
-use std::ffi::OsString;
-use std::process::ExitStatus;
 use std::time::{Duration, Instant, SystemTime};
 
 use wire::batch::{Batch, Bye, Note};
@@ -9,7 +7,8 @@ use wire::clock::{ClockAnchor, MonoNanos, UnixNanos};
 use wire::ids::{BatchSeq, Incarnation, Rank, RunId};
 use wire::views::Report;
 
-use super::{Job, how_it_ended};
+use super::ends::Ends;
+use super::{Failed, Job, how_it_ended, processes};
 
 /// The time limit for each request to the server, so an unreachable server does not delay the end of a job.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
@@ -20,10 +19,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Sends an end-of-run message for each of the `failed` ranks of a job with `ranks` ranks. A server that cannot be
 /// reached notices the failure later, because the ranks are silent.
-pub(super) async fn send(job: &Job, ranks: u32, failed: &[(u32, ExitStatus)]) {
+pub(super) async fn send(job: &Job, ranks: u32, failed: &[Failed]) {
     let post = Post::new(job);
-    let how = failed.iter().map(|&(rank, status)| (rank, how_it_ended(status)));
-    let messages: Vec<Batch> = how.map(|(rank, how)| goodbye(&post.run, (rank, ranks), &how)).collect();
+    let goodbye = |&Failed { rank, status, at }: &Failed| {
+        goodbye(&post.run, (Rank(rank), ranks), &how_it_ended(status), at)
+    };
+    let messages: Vec<Batch> = failed.iter().map(goodbye).collect();
     let work = move || {
         // A job that sent no records has no run on the server, and these messages must not create one.
         if post.get("/summary").is_some() {
@@ -34,9 +35,9 @@ pub(super) async fn send(job: &Job, ranks: u32, failed: &[(u32, ExitStatus)]) {
 }
 
 /// Sends an end-of-run message for each rank on this host of a job that another launcher, such as torchrun, has started. That one has
-/// failed, and how each rank ended is not known here. The server ignores the messages for ranks that have sent their own. While a
-/// process of the job is left, nothing is sent.
-pub(super) async fn send_for_launcher(job: &Job, was_interrupted: bool) {
+/// failed, and how each rank ended is not known here; when it ended is, if all `ends` were seen. The server ignores the messages for
+/// ranks that have sent their own. While a process of the job is left, nothing is sent.
+pub(super) async fn send_for_launcher(job: &Job, ends: Ends, was_interrupted: bool) {
     let post = Post::new(job);
     let work = move || {
         if !all_are_gone(&post.run) {
@@ -49,13 +50,18 @@ pub(super) async fn send_for_launcher(job: &Job, was_interrupted: bool) {
         };
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let here = report.hosts.iter().filter(|of| of.host == host);
-        let ranks = here.flat_map(|of| of.ranks.0..=of.ranks.1);
+        let ranks: Vec<Rank> = here.flat_map(|of| of.ranks.0..=of.ranks.1).map(Rank).collect();
         let how = if was_interrupted {
             "was interrupted with the job"
         } else {
             "ended without a word, perhaps killed for lack of memory"
         };
-        let messages: Vec<Batch> = ranks.map(|rank| goodbye(&post.run, (rank, report.ranks), how)).collect();
+        // A rank whose end was not seen may have been the first. Then the order is unknown, and all have one time.
+        let now = SystemTime::now();
+        let all_were_seen = ranks.iter().all(|rank| ends.contains_key(rank));
+        let end = |rank: &Rank| ends.get(rank).copied().filter(|_| all_were_seen).unwrap_or(now);
+        let goodbye = |rank: &Rank| goodbye(&post.run, (*rank, report.ranks), how, end(rank));
+        let messages: Vec<Batch> = ranks.iter().map(goodbye).collect();
         post.send(&messages);
     };
     let _panicked = tokio::task::spawn_blocking(work).await;
@@ -65,27 +71,13 @@ pub(super) async fn send_for_launcher(job: &Job, was_interrupted: bool) {
 /// multiprocessing, end a moment after it.
 fn all_are_gone(run: &RunId) -> bool {
     let deadline = Instant::now() + LEFT_WITHIN;
-    while any_is_left(run) {
+    while processes::all().any(|pid| processes::is_of(pid, run) == Some(true)) {
         if Instant::now() >= deadline {
             return false;
         }
         std::thread::sleep(LOOK_EVERY);
     }
     true
-}
-
-/// Returns true if a process of this run is left on this host. Processes inherit the run's id in their environment.
-fn any_is_left(run: &RunId) -> bool {
-    let variable = format!("PACELINE_RUN_ID={run}");
-    let has_it =
-        |environment: Vec<u8>| environment.split(|&byte| byte == 0).any(|one| one == variable.as_bytes());
-    let is_process = |name: &OsString| name.to_str().is_some_and(|name| name.parse::<u32>().is_ok());
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    // The environment of an ended process is empty, and that of another user's cannot be read.
-    processes
-        .filter(|process| is_process(&process.file_name()))
-        .filter_map(|process| std::fs::read(process.path().join("environ")).ok())
-        .any(has_it)
 }
 
 /// Requests to the server about one run.
@@ -129,17 +121,17 @@ pub(crate) fn client() -> ureq::Agent {
     ureq::Agent::config_builder().timeout_global(Some(ANSWER_WITHIN)).proxy(None).build().new_agent()
 }
 
-/// Returns the end-of-run message of a rank of `ranks`, which says how it ended: "was killed by signal 9".
-fn goodbye(run: &RunId, (rank, ranks): (u32, u32), how: &str) -> Batch {
-    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+/// Returns the end-of-run message of a rank of `ranks`, which says how it ended ("was killed by signal 9") and when.
+fn goodbye(run: &RunId, (rank, ranks): (Rank, u32), how: &str, at: SystemTime) -> Batch {
+    let since_epoch = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Batch {
         run: run.clone(),
-        rank: Rank(rank),
+        rank,
         world_size: ranks,
         // Incarnations are numbered by the time when they began, so this one is newer than all of the rank's own.
-        incarnation: Incarnation(((since_epoch.as_micros() as u64) << 12) | 0xfff),
+        incarnation: Incarnation(((since_epoch(SystemTime::now()).as_micros() as u64) << 12) | 0xfff),
         seq: BatchSeq(0),
-        anchor: ClockAnchor { mono: MonoNanos(0), unix: UnixNanos(since_epoch.as_nanos() as i64) },
+        anchor: ClockAnchor { mono: MonoNanos(0), unix: UnixNanos(since_epoch(at).as_nanos() as i64) },
         probes: Vec::new(),
         drops: Vec::new(),
         notes: vec![Note::Bye(Bye { completed: false, reason: format!("rank {rank} {how}") })],

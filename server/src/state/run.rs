@@ -9,7 +9,7 @@ use analysis::mfu::RankWork;
 use analysis::step::StepAnalysis;
 use wire::attributes::Attributes;
 use wire::batch::{Hello, Instrumentation, Waiting};
-use wire::clock::{MonoNanos, ServerNanos};
+use wire::clock::{MonoNanos, ServerNanos, UnixNanos};
 use wire::ids::{Incarnation, RunId, Seq, Step};
 use wire::request::{RecordingRequest, TraceRequest};
 use wire::traces::TraceSummary;
@@ -87,6 +87,8 @@ struct RankState {
     bye_reason: String,
     /// Whether the end-of-run message is from the launcher, because the rank ended without one.
     bye_by_launcher: bool,
+    /// When the launcher saw the process end, in nanoseconds since the Unix epoch on the launcher's clock.
+    seen_to_end: Option<UnixNanos>,
     last_step: Option<Step>,
     devices: RankDevices,
     device_errors: DeviceErrors,

@@ -2,7 +2,8 @@
 //!
 //! No operation follows a symbolic link in any part of a path. Otherwise, whoever may write to a folder of runs, or to a copy of one, could
 //! make the server truncate or read any file of its user. The data directory itself may be reached through links, which
-//! [`Layout`](super::directory::Layout) resolves once.
+//! [`Layout`](super::directory::Layout) resolves once. For the same reason, nothing but regular files is opened, since a pipe would block
+//! the server, and nothing is written to a file that has a second name.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -23,6 +24,9 @@ use super::disk::{AppendFile, Disk};
 #[derive(Clone, Copy, Debug)]
 pub struct LocalDisk;
 
+/// The most bytes that are read of a file: as much as all runs may take in memory.
+const LONGEST_READ: u64 = 2 << 30;
+
 impl Disk for LocalDisk {
     fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
         let entries = Dir::new(open_folder(folder)?)?;
@@ -34,7 +38,10 @@ impl Disk for LocalDisk {
 
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        open(path, OFlags::RDONLY)?.read_to_end(&mut bytes)?;
+        open(path, OFlags::RDONLY)?.take(LONGEST_READ + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > LONGEST_READ {
+            return Err(io::Error::other("it is larger than any file that Paceline writes"));
+        }
         Ok(bytes)
     }
 
@@ -43,19 +50,24 @@ impl Disk for LocalDisk {
     }
 
     fn reopen(&self, path: &Path) -> io::Result<(Box<dyn AppendFile>, u64)> {
-        let file = open(path, OFlags::WRONLY | OFlags::APPEND)?;
+        let file = open_to_change(path, OFlags::APPEND)?;
         let length = file.metadata()?.len();
         Ok((Box::new(file), length))
     }
 
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let mut file = open(path, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?;
+        // What is there may be something else than a file, or another name of one that is not ours.
+        match self.remove(path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = open(path, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)?;
         file.write_all(bytes)?;
         file.sync_all()
     }
 
     fn cut(&self, path: &Path, length: u64) -> io::Result<()> {
-        let file = open(path, OFlags::WRONLY)?;
+        let file = open_to_change(path, OFlags::empty())?;
         file.set_len(length)?;
         file.sync_all()
     }
@@ -114,9 +126,27 @@ impl AppendFile for File {
     }
 }
 
-/// Opens a file without following links.
+/// Opens a regular file, or with [`OFlags::DIRECTORY`] a folder, without following links.
 pub(super) fn open(path: &Path, flags: OFlags) -> io::Result<File> {
-    open_any(path, flags).map(File::from)
+    // A pipe without a reader or a writer would block here.
+    let file = open_any(path, flags | OFlags::NONBLOCK).map(File::from)?;
+    let kind = file.metadata()?.file_type();
+    if kind.is_file() || (flags.contains(OFlags::DIRECTORY) && kind.is_dir()) {
+        Ok(file)
+    } else {
+        let what = if kind.is_dir() { "a folder" } else { "a pipe, a socket or a device" };
+        Err(io::Error::other(format!("it is {what} and not a file: remove it")))
+    }
+}
+
+/// Opens a file that is there for writing. One that has another name is refused: a copy made of hard links, or a file of somebody
+/// else, would change with it.
+fn open_to_change(path: &Path, flags: OFlags) -> io::Result<File> {
+    let file = open(path, OFlags::WRONLY | flags)?;
+    if file.metadata()?.nlink() > 1 {
+        return Err(io::Error::other("it has a second name (a hard link): replace it by a copy"));
+    }
+    Ok(file)
 }
 
 fn open_folder(path: &Path) -> io::Result<OwnedFd> {
@@ -176,6 +206,32 @@ mod tests {
         assert!(!outside.path().join("new").exists());
         disk.remove(&root.join("log")).unwrap();
         assert!(victim.exists(), "the link is removed and not what it names");
+    }
+
+    #[test]
+    fn pipes_devices_folders_and_second_names_of_files_are_refused() {
+        let root = tempfile::tempdir().unwrap();
+        let (disk, root) = (LocalDisk, root.path().canonicalize().unwrap());
+        let (pipe, folder) = (root.join("pipe"), root.join("folder"));
+        rustix::fs::mknodat(CWD, &pipe, rustix::fs::FileType::Fifo, Mode::RWXU, 0).unwrap();
+        fs::create_dir(&folder).unwrap();
+        for (path, what) in [(&pipe, "a pipe"), (&folder, "a folder")] {
+            let said = disk.read(path).unwrap_err().to_string();
+            assert!(said.contains(what), "{said}");
+            assert!(disk.reopen(path).is_err() && disk.cut(path, 0).is_err());
+        }
+        assert!(disk.read(Path::new("/dev/zero")).is_err());
+        disk.write(&pipe, b"a file now").unwrap();
+        assert_eq!(disk.read(&pipe).unwrap(), b"a file now");
+        assert!(disk.write(&folder, b"x").is_err());
+
+        let (precious, second) = (root.join("precious"), root.join("second"));
+        fs::write(&precious, b"precious").unwrap();
+        fs::hard_link(&precious, &second).unwrap();
+        let said = disk.cut(&second, 0).unwrap_err().to_string();
+        assert!(said.contains("hard link") && disk.reopen(&second).is_err(), "{said}");
+        disk.write(&second, b"other").unwrap();
+        assert_eq!(fs::read(&precious).unwrap(), b"precious");
     }
 
     #[test]

@@ -149,7 +149,7 @@ async fn wrong_tokens_are_answered_late_and_right_ones_at_once_and_all_are_count
     for path in ["/api/v1/runs", "/?token=wrong"] {
         let (status, _, body) = server.get(path, &[("authorization", "Bearer wrong")]).await?;
         assert!(
-            status == StatusCode::UNAUTHORIZED && body.contains("requires a token"),
+            status == StatusCode::UNAUTHORIZED && body.contains("this is not the token of this server: send"),
             "{path}: {status} {body}"
         );
     }
@@ -158,8 +158,23 @@ async fn wrong_tokens_are_answered_late_and_right_ones_at_once_and_all_are_count
         server.get("/", &[("cookie", "paceline_session_8080=old")]).await?.0,
         StatusCode::UNAUTHORIZED
     );
-    assert_eq!(server.get("/healthz", &[]).await?.0, StatusCode::OK);
-    let (status, headers, page) = server.get("/", &[("accept", "text/html,*/*")]).await?;
+    // Liveness checks say nothing about a token, and no session is opened there.
+    for health in ["/healthz", "/healthz?token=wrong", &format!("/healthz?token={ENCODED}")] {
+        let (status, headers, _) = server.get(health, &[]).await?;
+        assert_eq!((status, headers.get(header::SET_COOKIE)), (StatusCode::OK, None), "{health}");
+    }
+    let browser = ("accept", "text/html,*/*");
+    let (status, headers, body) = server.get("/api/v1/runs", &[browser]).await?;
+    assert!(status == StatusCode::UNAUTHORIZED && headers[header::WWW_AUTHENTICATE] == "Bearer");
+    let error: Value = serde_json::from_str(&body)?;
+    assert_eq!(
+        error["error"],
+        "this server requires a token: send `Authorization: Bearer TOKEN`, or open /?token=TOKEN in a browser"
+    );
+    // Only pages sign in by their address. For other requests, the right token there counts as none.
+    let (status, _, body) = server.ask("POST", &format!("/api/v1/ingest?token={ENCODED}"), &[HOST]).await?;
+    assert!(status == StatusCode::UNAUTHORIZED && body.contains("requires a token"), "{body}");
+    let (status, headers, page) = server.get("/", &[browser]).await?;
     assert_eq!(status, StatusCode::UNAUTHORIZED);
     assert!(
         headers[header::CONTENT_TYPE].to_str()?.starts_with("text/html") && page.contains("/?token=TOKEN"),
@@ -168,7 +183,7 @@ async fn wrong_tokens_are_answered_late_and_right_ones_at_once_and_all_are_count
 
     let bearer = format!("Bearer {TOKEN}");
     let metrics = server.get("/metrics", &[("authorization", &bearer)]).await?.2;
-    for (lack, number) in [("no_token", 2), ("wrong_token", 3), ("ended_session", 1)] {
+    for (lack, number) in [("no_token", 4), ("wrong_token", 3), ("ended_session", 1)] {
         let line = format!("paceline_server_unauthorized_total{{reason=\"{lack}\"}} {number}");
         assert!(metrics.contains(&line), "no {line} in {metrics}");
     }
@@ -176,7 +191,7 @@ async fn wrong_tokens_are_answered_late_and_right_ones_at_once_and_all_are_count
         serde_json::from_str(&server.get("/api/v1/access", &[("authorization", &bearer)]).await?.2)?;
     assert_eq!(
         (&access["unauthorized"]["wrong_token"], &access["unauthorized"]["no_token"]),
-        (&3.into(), &2.into())
+        (&3.into(), &4.into())
     );
     Ok(())
 }

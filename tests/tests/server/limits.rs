@@ -220,6 +220,20 @@ fn silent_connections_do_not_block_other_clients() -> anyhow::Result<()> {
 }
 
 #[test]
+fn connections_that_only_declare_a_body_take_no_memory_from_others() -> anyhow::Result<()> {
+    let tried = Tried::start()?;
+    let listen = tried.server.listen();
+    let declared = |at: usize| {
+        let length =
+            if at.is_multiple_of(2) { "content-length: 4194304" } else { "transfer-encoding: chunked" };
+        say(listen, &format!("POST /api/v1/ingest HTTP/1.1\r\nhost: {listen}\r\n{length}\r\n\r\n"))
+    };
+    let _open: Vec<TcpStream> = (0..200).map(declared).collect::<Result<_, _>>()?;
+    tried.grown_while_others_are_served(2)?;
+    Ok(())
+}
+
+#[test]
 fn endless_messages_to_the_live_stream_cost_little_memory() -> anyhow::Result<()> {
     let tried = Tried::start()?;
     let mut clients = Vec::new();

@@ -3,11 +3,13 @@
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
+use anyhow::Context as _;
 use paceline::store::directory::Layout;
 use paceline::store::folder::RunFolder;
 use paceline::store::segment::Received;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::Value;
-use testkit::programs::{Server, gap, get, get_json, report, wait_until};
+use testkit::programs::{Server, gap, get, get_json, paceline, report, said as printed, wait_until};
 use testkit::small_disk::SmallDisk;
 use testkit::stored::{one_step, one_step_and_goodbye, store};
 use wire::batch::Batch;
@@ -125,6 +127,44 @@ fn nothing_outside_of_the_data_directory_is_touched_through_a_link() -> anyhow::
     server.kill()?;
     assert_eq!(std::fs::read(&victim)?, torn);
     assert_eq!(std::fs::read_dir(outside.path())?.count(), 1);
+    Ok(())
+}
+
+#[test]
+fn pipes_and_second_names_in_a_data_directory_neither_stop_the_server_nor_are_written_through()
+-> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let runs = ["log", "manifest", "sealed", "whole"]
+        .map(|name| RunId::new(name).unwrap_or_else(|_| unreachable!()));
+    for run in &runs {
+        store(data.path(), &[Received { at: ServerNanos(0), batch: one_step(run, 0) }])?;
+    }
+    let precious = data.path().join("precious");
+    std::fs::write(&precious, b"precious")?;
+    std::fs::hard_link(&precious, data.path().join("server.tmp"))?;
+    for pipe in [
+        "server.json",
+        "runs/log/log-000001.plog",
+        "runs/manifest/manifest.json",
+        "runs/segment/segment-000001/steps.parquet",
+    ] {
+        let path = data.path().join(pipe);
+        let _none_yet = std::fs::remove_file(&path);
+        std::fs::create_dir_all(path.parent().context("a pipe has a folder")?)?;
+        mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0)?;
+    }
+    let server = Server::start(data.path())?;
+    let served = get_json(&format!("{}/api/v1/runs", server.address))?;
+    assert!(served.to_string().contains("whole"), "{served}");
+    server.kill()?;
+    assert!(std::fs::read(&precious)? == b"precious");
+    let listed = paceline(&["runs", "--data", data.path().to_str().context("not UTF-8")?])?;
+    let (listed, complaints) = printed(&listed);
+    for said in
+        ["whole   ", "runs/log/log-000001.plog: it is a pipe", "runs/manifest/manifest.json: it is a pipe"]
+    {
+        assert!(listed.contains(said) || complaints.contains(said), "{said}: {listed}{complaints}");
+    }
     Ok(())
 }
 

@@ -33,6 +33,8 @@ pub struct Sessions {
 struct Session {
     id: String,
     renewed: Instant,
+    /// Whether a request has shown the id. A program that opens an address with the token, and keeps no cookies, never does.
+    is_used: bool,
 }
 
 /// What the use of an open session means for its cookie.
@@ -45,7 +47,8 @@ pub(super) enum Use {
 }
 
 impl Sessions {
-    /// Opens a session and returns its id. If there are too many, the one that was renewed longest ago ends.
+    /// Opens a session and returns its id. If there are too many, the oldest one that was never used ends, or else the one that was
+    /// renewed longest ago.
     ///
     /// # Errors
     /// Returns an error if the system has no random numbers.
@@ -53,9 +56,10 @@ impl Sessions {
         let id = new_id()?;
         let mut open = self.lock(now);
         if open.len() >= MOST {
-            open.pop_front();
+            let superfluous = open.iter().position(|session| !session.is_used).unwrap_or(0);
+            open.remove(superfluous);
         }
-        open.push_back(Session { id: id.clone(), renewed: now });
+        open.push_back(Session { id: id.clone(), renewed: now, is_used: false });
         Ok(id)
     }
 
@@ -63,6 +67,7 @@ impl Sessions {
     pub(super) fn renew(&self, id: &str, now: Instant) -> Option<Use> {
         let mut open = self.lock(now);
         let at = position(&open, id)?;
+        open[at].is_used = true;
         if now.duration_since(open[at].renewed) < RENEW_AFTER {
             return Some(Use::Plain);
         }
@@ -152,5 +157,11 @@ mod tests {
         assert_eq!(sessions.renew(&ids[0], now), None);
         assert_eq!(sessions.renew(&ids[1], now), Some(Use::Plain));
         assert_eq!(sessions.renew(&ids[MOST], now), Some(Use::Plain));
+
+        // Requests with the token that keep no cookie do not end the sessions of browsers.
+        for _ in 0..2 * MOST {
+            sessions.open(now).unwrap();
+        }
+        assert_eq!(sessions.renew(&ids[1], now), Some(Use::Plain));
     }
 }

@@ -10,7 +10,7 @@ use percent_encoding::percent_decode_str;
 
 use super::sessions::LIFETIME;
 use super::unauthorized::Lack;
-use super::{Guard, Pass, equal, port, refuse, text};
+use super::{Guard, Pass, port, refuse, text};
 
 /// The name of the cookie, before the port. Cookies are sent to every port of a host, so each port has its own.
 const COOKIE: &str = "paceline_session";
@@ -34,9 +34,7 @@ pub(super) fn redirected(
     match entry {
         Ok(Pass::Token) => None,
         Ok(Pass::Open | Pass::Session(_)) => Some(redirect(request.uri()).into_response()),
-        Err(_) if guard.token.as_ref().is_some_and(|own| equal(&token, own)) => {
-            Some(signed_in(guard, request, now))
-        }
+        Err(_) if guard.is_token(&token) => Some(signed_in(guard, request, now)),
         Err(_) => None,
     }
 }

@@ -138,6 +138,7 @@ impl Run {
                     rank.bye = Some(bye.completed);
                     rank.bye_reason = one_line(&bye.reason).into_owned();
                     rank.bye_by_launcher = by_launcher;
+                    rank.seen_to_end = by_launcher.then_some(batch.anchor.unix);
                 }
                 Note::Bye(_) => {}
                 Note::Device(sample) => {

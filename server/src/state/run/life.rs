@@ -110,8 +110,7 @@ impl Run {
         let is_silent = |rank: &RankState| rank.last_seen.is_none_or(|seen| now - seen > REPORTING_NANOS);
         let end = |rank: Option<&RankState>| {
             let Some(rank) = rank else {
-                let (reason, last_step, last_collective) = (String::new(), None, None);
-                return RankEnd { how: Ended::Silent, reason, last_step, last_collective };
+                return RankEnd { how: Ended::Silent, ..RankEnd::default() };
             };
             RankEnd {
                 how: match rank.bye {
@@ -124,6 +123,8 @@ impl Run {
                 reason: rank.bye_reason.clone(),
                 last_step: rank.last_step,
                 last_collective: rank.launched,
+                seen: rank.seen_to_end,
+                host: rank.hello.as_ref().map(|hello| hello.host.clone()).unwrap_or_default(),
             }
         };
         let failure =
