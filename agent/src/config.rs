@@ -8,7 +8,7 @@ use wire::ids::{Rank, RunId, RunIdError};
 
 use crate::budget;
 use crate::launcher::{self, LauncherError, Membership, of_environment};
-use crate::leftovers::Leftovers;
+use crate::leftovers::{self, Leftovers};
 
 /// The facts that only the job can provide.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,7 +122,7 @@ impl Config {
     /// # Errors
     /// Returns an error if a variable is missing or invalid.
     pub fn from_env(job: Job) -> Result<Option<Self>, ConfigError> {
-        Self::from_variables(job, None, of_environment)
+        Self::from_variables(job, None, variable)
     }
 
     /// Does the same as [`Self::from_env`] for one of several ranks in this process, whose ranks the environment does
@@ -131,7 +131,7 @@ impl Config {
     /// # Errors
     /// Returns an error in the cases of [`Self::from_env`].
     pub fn from_env_as(job: Job, rank: Rank, world_size: u32) -> Result<Option<Self>, ConfigError> {
-        Self::from_variables(job, Some((rank, world_size)), of_environment)
+        Self::from_variables(job, Some((rank, world_size)), variable)
     }
 
     /// Builds a configuration from the variables that `get` returns. `known` is the rank and the world size, if they
@@ -184,11 +184,16 @@ impl Config {
             labels: parse_labels(&get("PACELINE_LABELS").unwrap_or_default())?,
             instrumentation: Instrumentation::Reducer,
             spool_bytes: number("PACELINE_SPOOL_BYTES", Some(DEFAULT_SPOOL_BYTES as u64), 1 << 40)? as usize,
-            leftovers: Leftovers::of(&get),
+            leftovers: Leftovers::from_variables(&get),
             shadow_every: number("PACELINE_SHADOW_EVERY", Some(DEFAULT_SHADOW_EVERY), u64::MAX)?,
             overhead_budget,
         }))
     }
+}
+
+/// Returns an environment variable. An empty one counts as not set, except for the folder of leftovers: then nothing is kept.
+fn variable(name: &str) -> Option<String> {
+    if name == leftovers::VARIABLE { std::env::var(name).ok() } else { of_environment(name) }
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! The drain thread. Every 100 ms, or 500 ms while no one views the run, it moves records from the rings into a batch, the
 //! batch into the spool, and the spool to the server.
 
+use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -134,6 +136,8 @@ pub(crate) struct Drain {
     retry_at: Instant,
     said_refused: bool,
     said_unproven: bool,
+    /// Whether the server accepts nothing from this process.
+    is_denied: bool,
 }
 
 #[derive(Default)]
@@ -206,6 +210,7 @@ impl Drain {
             retry_at: now,
             said_refused: false,
             said_unproven: false,
+            is_denied: false,
             config,
             rings,
             notes,
@@ -333,11 +338,13 @@ impl Drain {
             self.tick = TICK;
             match delivery {
                 Delivery::Acknowledged(requests) => {
+                    self.is_denied = false;
                     self.tick = requests.batch_interval.unwrap_or(TICK);
                     drop(self.spool.pop());
                     self.asked.store(requests);
                 }
                 Delivery::Refused(reason) => self.refused(&reason),
+                Delivery::Denied(reason) => self.denied(&reason),
                 Delivery::Later(wait) => self.retry_at = Instant::now() + wait.min(HEARTBEAT),
                 Delivery::Unreachable => self.retry_at = Instant::now() + BACK_OFF,
                 Delivery::Unproven(answer) => self.unproven(&answer),
@@ -354,6 +361,19 @@ impl Drain {
             warn(&format!(
                 "{} answers {answer}: it is not a Paceline server of this version. This rank's records wait in \
                  memory, and training continues. Check PACELINE_SERVER and any proxy in between",
+                self.config.server
+            ));
+        }
+    }
+
+    /// Handles an answer of a server that accepts nothing from this process. The batch stays in the spool: the next command may
+    /// have the right token.
+    fn denied(&mut self, reason: &str) {
+        self.retry_at = Instant::now() + HEARTBEAT;
+        if !self.is_denied {
+            self.is_denied = true;
+            warn(&format!(
+                "the server {} accepts no records of this rank (training continues): {reason}",
                 self.config.server
             ));
         }
@@ -387,6 +407,8 @@ impl Drain {
     fn flush(&mut self, deadline: Instant) {
         // A job may last less than the sampling interval.
         self.pending.notes.extend(self.host.sample_now().map(Note::Host));
+        // A launcher may end this process while it waits for a server that was late before.
+        let kept = if self.spool.is_empty() { None } else { self.keep_leftovers() };
         loop {
             self.gather();
             if !self.pending.events.is_empty() || !self.pending.notes.is_empty() {
@@ -394,38 +416,51 @@ impl Drain {
             }
             self.send();
             let now = Instant::now();
-            if self.spool.is_empty() || now >= deadline {
-                self.keep_leftovers();
+            if self.spool.is_empty() {
+                if let Some(Ok((path, _))) = kept {
+                    // If it stays, the server recognizes its batches.
+                    let _still_there = std::fs::remove_file(path);
+                }
+                return self.say_what_was_lost();
+            }
+            if self.is_denied || now >= deadline {
+                self.leave();
                 return self.say_what_was_lost();
             }
             std::thread::sleep(self.retry_at.saturating_duration_since(now).min(deadline - now));
         }
     }
 
-    /// Keeps the batches on disk that no server took, and says where.
-    fn keep_leftovers(&mut self) {
-        let Some(leftovers) = self.config.leftovers.as_ref().filter(|_| !self.spool.is_empty()) else {
-            return;
-        };
+    /// Keeps the batches on disk that no server took. Returns the file, and the number of batches that do not fit; `None` if nothing
+    /// is to be kept.
+    fn keep_leftovers(&self) -> Option<io::Result<(PathBuf, usize)>> {
+        let leftovers = self.config.leftovers.as_ref()?;
         let (run, rank) = (&self.config.run, self.config.rank);
         let name = format!("{run}-rank-{rank}-{}", self.incarnation.0);
-        match leftovers.keep(&self.config.server, &name, self.spool.frames()) {
-            Ok((path, too_many)) => {
+        Some(leftovers.keep(&self.config.server, &name, self.spool.frames()))
+    }
+
+    /// Keeps the batches on disk that no server took, and says where.
+    fn leave(&mut self) {
+        match self.keep_leftovers() {
+            None => {}
+            Some(Ok((path, too_many))) => {
                 (0..too_many).for_each(|_| {
                     if let Some(frame) = self.spool.pop() {
                         self.lost.add(DropReason::SpoolFull, frame.events);
                     }
                 });
                 warn(&format!(
-                    "{} records of rank {rank} did not reach {} and are kept in {}: the next `paceline` command of this user on \
-                     this host sends them, for example `paceline runs` (training was not affected)",
+                    "{} records of rank {} did not reach {} and are kept in {}: `paceline runs`, by this user on this host, sends \
+                     them (training was not affected)",
                     self.spool.records(),
+                    self.config.rank,
                     self.config.server,
                     path.display()
                 ));
                 while self.spool.pop().is_some() {}
             }
-            Err(error) => warn(&format!("the records that are left cannot be kept on disk: {error}")),
+            Some(Err(error)) => warn(&format!("the records that are left cannot be kept on disk: {error}")),
         }
     }
 

@@ -22,6 +22,8 @@ pub(crate) enum Delivery {
     Later(Duration),
     /// The server will never accept the batch, for this reason.
     Refused(String),
+    /// The server accepts nothing from this client until someone changes something, for this reason: the token is wrong.
+    Denied(String),
     /// There was no answer, or no certain one.
     Unreachable,
     /// The answer is not from a Paceline server, or does not prove that this batch is stored. The batch stays in the
@@ -69,7 +71,7 @@ impl Transport {
         }
         let within = within.min(ANSWER_LIMIT);
         match request.config().timeout_global(Some(within)).build().send(frame) {
-            Ok(response) => judge(response, receipt),
+            Ok(response) => judge(response, receipt, self.authorization.is_some()),
             Err(_) => {
                 self.addresses.doubt();
                 Delivery::Unreachable
@@ -112,7 +114,7 @@ pub(crate) fn client(limit: Duration, addresses: Addresses) -> Client {
     Client::with_parts(config, DefaultConnector::default(), addresses)
 }
 
-fn judge(mut response: Response<Body>, receipt: &str) -> Delivery {
+fn judge(mut response: Response<Body>, receipt: &str, has_token: bool) -> Delivery {
     let status = response.status();
     let retry_after = response
         .headers()
@@ -124,14 +126,29 @@ fn judge(mut response: Response<Body>, receipt: &str) -> Delivery {
     let is_proven =
         response.headers().get(RECEIPT_HEADER).is_some_and(|shown| shown.as_bytes() == receipt.as_bytes());
     // Reading the body to its end keeps the connection open.
-    let body = response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_string();
+    let body = response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_string().unwrap_or_default();
     match status.as_u16() {
         200..=299 if is_proven => Delivery::Acknowledged(requests),
         200..=399 => Delivery::Unproven(format!("{status} without a receipt")),
         429 | 503 => Delivery::Later(retry_after),
-        400..=499 => Delivery::Refused(format!("{status}: {}", printable(&body.unwrap_or_default()))),
+        // A proxy may limit sizes too. It will not take this batch either.
+        413 => Delivery::Refused(format!("{status}: {}", printable(&said(&body).unwrap_or(body)))),
+        400..=499 => match said(&body) {
+            Some(reason) if [400, 409].contains(&status.as_u16()) => Delivery::Refused(printable(&reason)),
+            Some(_) if status == 401 && has_token => {
+                Delivery::Denied("it does not accept PACELINE_TOKEN".into())
+            }
+            Some(_) if status == 401 => Delivery::Denied("it requires a token: set PACELINE_TOKEN".into()),
+            Some(reason) => Delivery::Denied(printable(&reason)),
+            None => Delivery::Unproven(status.to_string()),
+        },
         _ => Delivery::Unreachable,
     }
+}
+
+/// Returns the sentence of a Paceline server's error; `None` if another server, such as a proxy, answers.
+fn said(body: &str) -> Option<String> {
+    serde_json::from_str::<Value>(body).ok()?.get("error")?.as_str().map(str::to_owned)
 }
 
 /// Returns a server's message, shortened and without control characters, which a terminal would obey.

@@ -14,6 +14,7 @@ pub mod export;
 pub mod guard;
 pub mod imports;
 pub mod ingest;
+pub mod large;
 mod layouts;
 pub mod live;
 mod pace;
@@ -78,6 +79,8 @@ pub struct App {
     pub vitals: Vitals,
     /// The memory for batches in flight.
     pub room: ingest::Room,
+    /// The turns of answers of many megabytes.
+    pub turns: large::Turns,
     /// The places for imports.
     pub imports: imports::Places,
     /// The places for live streams.

@@ -23,9 +23,9 @@ use crate::clock::ServerClock;
 use crate::http::connections;
 use crate::http::guard::Guard;
 use crate::http::imports::Places;
-use crate::http::ingest;
 use crate::http::live::Streams;
 use crate::http::{self, App};
+use crate::http::{ingest, large};
 use crate::metrics::Metrics;
 use crate::state::collection::{Collection, Replayed};
 use crate::state::hub::Hub;
@@ -129,6 +129,7 @@ impl Server {
             guard: Arc::new(guard),
             vitals: vitals.clone(),
             room: ingest::Room::default(),
+            turns: large::Turns::default(),
             imports: Places::default(),
             streams: Streams::default(),
             stopping: stopping.clone(),

@@ -2,14 +2,16 @@
 
 use anyhow::Context as _;
 
-use super::{ReportArguments, ReportFormat, leftovers, print, source};
+use super::leftovers::{self, Known};
+use super::{ReportArguments, ReportFormat, print, source};
 use crate::export::report::{document, html, markdown, terminal};
 use crate::printable::printable;
 use crate::store::directory::Layout;
 
 pub(super) fn report(arguments: &ReportArguments) -> anyhow::Result<()> {
-    leftovers::send(std::env::var("PACELINE_TOKEN").ok().as_deref());
-    let report = source::report(&Layout::new(arguments.data.path()), &arguments.run)?;
+    let layout = Layout::new(arguments.data.path());
+    leftovers::send(Known::of_environment(&layout).as_ref());
+    let report = source::report(&layout, &arguments.run)?;
     let format = if arguments.json { ReportFormat::Json } else { arguments.format };
     let text = match format {
         ReportFormat::Text => printable(&terminal(&document(&report))).into_owned(),

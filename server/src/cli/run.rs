@@ -12,7 +12,8 @@ use wire::attributes;
 use wire::ids::RunId;
 use wire::views::Report;
 
-use super::{JobArguments, complain, leftovers, print, runtime, source, start_logging};
+use super::leftovers::{self, Known};
+use super::{JobArguments, complain, print, runtime, source, start_logging};
 use crate::export::text;
 use crate::launch::hooks::Hooks;
 use crate::launch::{self, Job, Start};
@@ -52,7 +53,7 @@ async fn launch_and_report(arguments: JobArguments, start: Start, attach: bool) 
         None => server_for(arguments.listen, arguments.data.path(), token.clone()).await?,
     };
     print(&format!("Dashboard: {address}/runs/{run}\n"))?;
-    tokio::spawn(leftovers::send_aside(token.clone()));
+    tokio::spawn(leftovers::send_aside(Known { address: address.clone(), token: token.clone() }));
     for line in hooks.iter().flat_map(|hooks| &hooks.lines) {
         print(&format!("{line}\n"))?;
     }

@@ -7,7 +7,8 @@ use anyhow::{Context as _, bail};
 use wire::ids::RunId;
 use wire::views::{GapKind, Report, RunSummary};
 
-use super::{DataArgument, RunsArguments, complain, leftovers, print};
+use super::leftovers::{self, Known};
+use super::{DataArgument, RunsArguments, complain, print};
 use crate::clock::ServerClock;
 use crate::export::text;
 use crate::state::replay::{self, Replayed};
@@ -15,8 +16,8 @@ use crate::state::run::Run;
 use crate::store::directory::Layout;
 
 pub(super) fn runs(arguments: &RunsArguments) -> anyhow::Result<()> {
-    leftovers::send(std::env::var("PACELINE_TOKEN").ok().as_deref());
     let layout = Layout::new(arguments.data.path());
+    leftovers::send(Known::of_environment(&layout).as_ref());
     let now = ServerClock::start().now();
     let mut damaged = String::new();
     let mut summary = |run: &Run| {

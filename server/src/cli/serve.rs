@@ -3,7 +3,8 @@
 use anyhow::bail;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{ServeArguments, leftovers, print, runtime, start_logging};
+use super::leftovers::{self, Known};
+use super::{ServeArguments, print, runtime, start_logging};
 use crate::serve::{Options, Server, close_files_to_others, raise_file_limit};
 
 pub(super) fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
@@ -23,7 +24,7 @@ pub(super) fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
             (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         let server = Server::start(options).await?;
         print(&format!("Dashboard: {}\nData:      {}\n", server.address, data.display()))?;
-        tokio::spawn(leftovers::send_aside(token));
+        tokio::spawn(leftovers::send_aside(Known { address: server.address.clone(), token }));
         let failure = tokio::select! {
             _ = interrupt.recv() => None,
             _ = terminate.recv() => None,

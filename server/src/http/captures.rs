@@ -109,6 +109,7 @@ pub async fn trace(
     let capture = capture(&app, &run, id).await?;
     let stored = stored(&capture, Rank(rank))?;
     let captures = app.captures.of(&run);
+    let turn = app.turns.wait().await?;
     let bytes = aside(move || captures.trace(id, Rank(rank), &stored)).await??;
     let last = stored.first_step.0 + u64::from(stored.steps.max(1)) - 1;
     let name = format!("{run}-rank-{rank}-steps-{}-{last}.trace.json.gz", stored.first_step);
@@ -116,7 +117,7 @@ pub async fn trace(
         (header::CONTENT_TYPE, "application/gzip".to_owned()),
         (header::CONTENT_DISPOSITION, format!("attachment; filename=\"{name}\"")),
     ];
-    Ok((headers, bytes).into_response())
+    Ok((headers, turn.body(bytes)).into_response())
 }
 
 /// The ranks to compare.

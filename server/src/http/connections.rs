@@ -13,9 +13,10 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use hyper::body::Incoming;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
@@ -23,6 +24,8 @@ use tower::ServiceExt as _;
 
 /// The time limit for a request's head, from the connection or from the previous answer. Agents send every two seconds.
 const HEAD_WITHIN: Duration = Duration::from_secs(20);
+/// The time in which a client must take more of an answer. The kernel then ends the connection, and the answer leaves memory.
+const READ_WITHIN_MILLIS: u32 = 30_000;
 /// The largest buffer of a connection, in bytes. Browsers send heads of 2 KB. In practice the connection of an agent
 /// takes about 10 KB.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -169,10 +172,13 @@ async fn attend(
         request.extensions_mut().insert(place.clone());
         request.map(Body::new)
     });
-    let mut builder = Builder::new(TokioExecutor::new()).http1_only();
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN).max_buf_size(BUFFER_BYTES);
-    let io = TokioIo::new(stream);
-    let mut connection = pin!(builder.serve_connection_with_upgrades(io, TowerToHyperService::new(service)));
+    // Without it, only the limits on answers in memory would apply.
+    let _limited = set_tcp_user_timeout(&stream, READ_WITHIN_MILLIS);
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN).max_buf_size(BUFFER_BYTES);
+    let service = TowerToHyperService::new(service);
+    let connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
+    let mut connection = pin!(connection);
     tokio::select! {
         // Errors are the client's: it disconnected, or did not send HTTP.
         _ended = connection.as_mut() => return,

@@ -72,6 +72,7 @@ pub async fn export(
             "{steps} steps are too many: export at most {MAX_STEPS}, or use `paceline export`, which has no limit"
         )));
     }
+    let turn = app.turns.wait().await?;
     let bytes = write(&app, &summary, format, (first, last), query.rank).await?;
     let of_rank = query.rank.map_or_else(String::new, |rank| format!("-rank-{rank}"));
     let name = format!("{}-{first}-{last}{of_rank}.{}", summary.run, format.extension());
@@ -79,7 +80,7 @@ pub async fn export(
         (header::CONTENT_TYPE, format.media_type().to_owned()),
         (header::CONTENT_DISPOSITION, format!("attachment; filename=\"{name}\"")),
     ];
-    Ok((headers, bytes).into_response())
+    Ok((headers, turn.body(bytes)).into_response())
 }
 
 fn refuse(refusal: Refusal) -> Failure {

@@ -103,6 +103,12 @@ impl Layout {
         }
     }
 
+    /// Returns the address of the server that serves the directory, or served it last.
+    #[must_use]
+    pub fn serving(&self) -> Option<String> {
+        read(self)?.address
+    }
+
     /// Writes a small file and removes it.
     ///
     /// # Errors

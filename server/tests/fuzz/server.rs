@@ -58,8 +58,21 @@ impl Tried {
         let guard = Arc::new(Guard { loopback_only: true, ..Guard::default() });
         let (stop, stopping) = watch::channel(false);
         let captures = Capturing::new(hub.clone(), layout, clock);
-        let (room, imports, streams) = Default::default();
-        let app = App { hub, log, captures, metrics, clock, guard, vitals, room, imports, streams, stopping };
+        let (room, turns, imports, streams) = Default::default();
+        let app = App {
+            hub,
+            log,
+            captures,
+            metrics,
+            clock,
+            guard,
+            vitals,
+            room,
+            turns,
+            imports,
+            streams,
+            stopping,
+        };
         let router = router(app.clone());
         Self { runtime, app, router, stop }
     }

@@ -30,6 +30,6 @@ pub fn app(data: &Path, runs: Collection, layout: Option<Layout>) -> anyhow::Res
     let captures = Capturing::new(hub.clone(), Layout::new(data), clock);
     let guard = Arc::new(Guard { loopback_only: true, ..Guard::default() });
     let stopping = tokio::sync::watch::channel(false).1;
-    let (room, imports, streams) = Default::default();
-    Ok(App { hub, log, captures, metrics, clock, guard, vitals, room, imports, streams, stopping })
+    let (room, turns, imports, streams) = Default::default();
+    Ok(App { hub, log, captures, metrics, clock, guard, vitals, room, turns, imports, streams, stopping })
 }

@@ -219,6 +219,16 @@ fn silent_connections_do_not_block_other_clients() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Limits on connections and requests are those of HTTP/1.1. HTTP/2 has hundreds of requests on a connection.
+#[test]
+fn http_2_is_not_spoken() -> anyhow::Result<()> {
+    let tried = Tried::start()?;
+    let mut answer = String::new();
+    say(tried.server.listen(), "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")?.read_to_string(&mut answer)?;
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer:?}");
+    Ok(())
+}
+
 #[test]
 fn connections_that_only_declare_a_body_take_no_memory_from_others() -> anyhow::Result<()> {
     let tried = Tried::start()?;
