@@ -9,6 +9,7 @@ use wire::ids::{Rank, RunId, RunIdError};
 use crate::budget;
 use crate::launcher::{self, LauncherError, Membership, of_environment};
 use crate::leftovers::{self, Leftovers};
+use crate::server_address::{self, AddressError};
 
 /// The facts that only the job can provide.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,20 +82,13 @@ pub enum ConfigError {
     /// The launcher's variables do not give the rank of this process.
     #[error(transparent)]
     Launcher(#[from] LauncherError),
-    /// The server's address is not an `http://` address.
-    #[error("PACELINE_SERVER={value:?} does not start with http:// (for instance http://127.0.0.1:8080)")]
+    /// The server's address is invalid.
+    #[error("PACELINE_SERVER={value:?}, so this job is not observed: {error}")]
     Server {
-        /// The value of the variable.
+        /// The value of the variable, up to the password if it has one.
         value: String,
-    },
-    /// The server's address is an `https://` address. The agent has no TLS.
-    #[error(
-        "PACELINE_SERVER={value:?}: agents have no TLS, so this job is not observed. Give the server's own http:// address \
-         within a trusted network, or the near end of a tunnel; a proxy with TLS is for browsers only"
-    )]
-    Tls {
-        /// The value of the variable.
-        value: String,
+        /// What is wrong with it.
+        error: AddressError,
     },
     /// A label is invalid.
     #[error("PACELINE_LABELS: {0}")]
@@ -143,12 +137,8 @@ impl Config {
     ) -> Result<Option<Self>, ConfigError> {
         let is_off = get(SWITCH).is_some_and(|value| OFF.contains(&value.trim().to_lowercase().as_str()));
         let Some(server) = get("PACELINE_SERVER").filter(|_| !is_off) else { return Ok(None) };
-        if server.starts_with("https://") {
-            return Err(ConfigError::Tls { value: server });
-        }
-        if !server.starts_with("http://") {
-            return Err(ConfigError::Server { value: server });
-        }
+        let server = server_address::parse(&server)
+            .map_err(|error| ConfigError::Server { value: without_password(server), error })?;
         let number = |variable: &'static str, default: Option<u64>, most: u64| match get(variable) {
             None => default.ok_or(ConfigError::Missing { variable }),
             Some(value) => value
@@ -173,7 +163,7 @@ impl Config {
         };
         let name = get("PACELINE_RUN_NAME").unwrap_or_else(|| job.name.clone());
         Ok(Some(Self {
-            server: server.trim_end_matches('/').to_owned(),
+            server,
             // A secret of Kubernetes often ends with a line break, which no header may have.
             token: get("PACELINE_TOKEN").map(|token| token.trim().to_owned()),
             run: RunId::for_new_run(run)?,
@@ -188,6 +178,14 @@ impl Config {
             shadow_every: number("PACELINE_SHADOW_EVERY", Some(DEFAULT_SHADOW_EVERY), u64::MAX)?,
             overhead_budget,
         }))
+    }
+}
+
+/// Returns an address without what may be a password, for a message.
+fn without_password(address: String) -> String {
+    match address.rsplit_once('@') {
+        Some((_, place)) => format!("...@{place}"),
+        None => address,
     }
 }
 
@@ -214,9 +212,17 @@ mod tests {
         assert!(read(&[SERVER, ("RANK", "0"), ("PACELINE", "Off")]).unwrap().is_none());
         assert_eq!(read(&[SERVER]).unwrap_err(), ConfigError::Missing { variable: "RANK" });
         let tls = read(&[("PACELINE_SERVER", "https://h"), ("RANK", "0")]).unwrap_err().to_string();
-        assert!(tls.starts_with("PACELINE_SERVER=\"https://h\": agents have no TLS"), "{tls}");
+        assert!(
+            tls.starts_with("PACELINE_SERVER=\"https://h\", so this job is not observed: agents and this program have no TLS"),
+            "{tls}"
+        );
+        let user = read(&[("PACELINE_SERVER", "http://me:secret@h"), ("RANK", "0")]).unwrap_err().to_string();
+        assert!(
+            user.starts_with("PACELINE_SERVER=\"...@h\", so this job is not observed: it has a user name"),
+            "{user}"
+        );
         let no_scheme = read(&[("PACELINE_SERVER", "h:1"), ("RANK", "0")]).unwrap_err();
-        assert!(no_scheme.to_string().contains("does not start with http://"), "{no_scheme}");
+        assert!(no_scheme.to_string().contains("it does not start with http://"), "{no_scheme}");
         let rank = ("RANK", "3");
         let too_high = read(&[SERVER, rank, ("WORLD_SIZE", "2")]).unwrap_err();
         assert_eq!(too_high.to_string(), "RANK=3 is not below WORLD_SIZE=2: ranks count from 0");

@@ -343,7 +343,7 @@ impl Drain {
                     drop(self.spool.pop());
                     self.asked.store(requests);
                 }
-                Delivery::Refused(reason) => self.refused(&reason),
+                Delivery::Refused(reason) | Delivery::Contradicted(reason) => self.refused(&reason),
                 Delivery::Denied(reason) => self.denied(&reason),
                 Delivery::Later(wait) => self.retry_at = Instant::now() + wait.min(HEARTBEAT),
                 Delivery::Unreachable => self.retry_at = Instant::now() + BACK_OFF,

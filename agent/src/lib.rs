@@ -37,6 +37,7 @@ mod newest;
 mod progress;
 mod recorder;
 mod sampling;
+pub mod server_address;
 mod software;
 mod spool;
 mod transport;

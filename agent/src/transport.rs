@@ -22,6 +22,8 @@ pub(crate) enum Delivery {
     Later(Duration),
     /// The server will never accept the batch, for this reason.
     Refused(String),
+    /// The batch contradicts what the server has of its run, for this reason. A later one may not.
+    Contradicted(String),
     /// The server accepts nothing from this client until someone changes something, for this reason: the token is wrong.
     Denied(String),
     /// There was no answer, or no certain one.
@@ -134,7 +136,8 @@ fn judge(mut response: Response<Body>, receipt: &str, has_token: bool) -> Delive
         // A proxy may limit sizes too. It will not take this batch either.
         413 => Delivery::Refused(format!("{status}: {}", printable(&said(&body).unwrap_or(body)))),
         400..=499 => match said(&body) {
-            Some(reason) if [400, 409].contains(&status.as_u16()) => Delivery::Refused(printable(&reason)),
+            Some(reason) if status == 400 => Delivery::Refused(printable(&reason)),
+            Some(reason) if status == 409 => Delivery::Contradicted(printable(&reason)),
             Some(_) if status == 401 && has_token => {
                 Delivery::Denied("it does not accept PACELINE_TOKEN".into())
             }

@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+use agent::server_address::{self, AddressError};
 use analysis::verdict::NOTABLE_SHARE;
 
 static NOTABLE: OnceLock<f64> = OnceLock::new();
@@ -31,15 +32,9 @@ pub fn share(text: &str) -> Result<f64, String> {
 /// Checks the address of a server before anything is sent to it. An empty one counts as none.
 ///
 /// # Errors
-/// Returns an error if the text does not begin with `http://`: neither agents nor this program have TLS.
-pub fn server(text: &str) -> Result<String, String> {
-    if text.starts_with("https://") {
-        return Err("agents and this program have no TLS: give the server's own http:// address within a trusted network, \
-                    or the near end of a tunnel; a proxy with TLS is for browsers only"
-            .into());
-    }
-    let is_good = text.is_empty() || text.starts_with("http://");
-    if is_good { Ok(text.to_owned()) } else { Err("it does not start with http://".into()) }
+/// Returns an error if the text is no address of a server ([`agent::server_address`]).
+pub fn server(text: &str) -> Result<String, AddressError> {
+    if text.is_empty() { Ok(String::new()) } else { server_address::parse(text) }
 }
 
 #[cfg(test)]
@@ -47,13 +42,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_is_reached_without_tls() {
+    fn a_server_is_named_by_its_address_or_not_at_all() {
         assert_eq!(
             (server("http://box:8080"), server("")),
             (Ok("http://box:8080".into()), Ok(String::new()))
         );
-        assert!(server("https://box").unwrap_err().contains("no TLS"));
-        assert!(server("box:8080").unwrap_err().contains("http://"));
+        assert_eq!(server("https://box"), Err(AddressError::Tls));
     }
 
     #[test]

@@ -111,14 +111,15 @@ fn send_file(
             let place = if fs::rename(path, &kept).is_ok() { kept } else { path.to_owned() };
             sent.left = Some(format!("it is damaged behind them: see {}", place.display()));
         }
+        End::Contradicted(reason) => sent.left = Some(reason),
         End::Left(reason) => {
-            sent.is_given_up = is_old;
             sent.left = Some(reason);
             silent.insert(server);
-            if is_old {
-                remove(path);
-            }
         }
+    }
+    sent.is_given_up = is_old && path.exists() && sent.left.is_some();
+    if sent.is_given_up {
+        remove(path);
     }
     Some(sent)
 }
@@ -134,7 +135,9 @@ enum End {
     All,
     /// What follows cannot be read.
     Damage,
-    /// The server does not take the others, for this reason.
+    /// The server does not take the others now, for this reason.
+    Contradicted(String),
+    /// The server takes nothing now, for this reason.
     Left(String),
 }
 
@@ -152,6 +155,8 @@ fn send_frames(reader: &mut impl BufRead, transport: &Transport, sent: &mut Sent
         match deliver(transport, &frame, &batch.receipt()) {
             Delivery::Acknowledged(_) => sent.stored += 1,
             Delivery::Refused(reason) => note_refused(sent, reason),
+            // For example while a later process of the rank is alive.
+            Delivery::Contradicted(reason) => return End::Contradicted(reason),
             Delivery::Denied(reason) => return End::Left(reason),
             Delivery::Later(_) => return End::Left("the server has no room now".into()),
             Delivery::Unreachable => return End::Left("the server does not answer".into()),

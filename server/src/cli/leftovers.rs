@@ -39,6 +39,12 @@ pub(super) fn send(known: Option<&Known>) {
     send_until(known, Some(Instant::now() + WHILE_WAITED_FOR));
 }
 
+/// Sends leftovers before a job starts, and what takes longer beside it.
+pub(super) async fn send_before_a_job(known: Known) {
+    let sending = tokio::spawn(send_aside(known));
+    let _goes_on = tokio::time::timeout(WHILE_WAITED_FOR, sending).await;
+}
+
 /// Sends all leftovers on another thread, beside a server.
 pub(super) async fn send_aside(known: Known) {
     let _panicked = tokio::task::spawn_blocking(move || send_until(Some(&known), None)).await;

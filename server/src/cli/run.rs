@@ -53,7 +53,8 @@ async fn launch_and_report(arguments: JobArguments, start: Start, attach: bool) 
         None => server_for(arguments.listen, arguments.data.path(), token.clone()).await?,
     };
     print(&format!("Dashboard: {address}/runs/{run}\n"))?;
-    tokio::spawn(leftovers::send_aside(Known { address: address.clone(), token: token.clone() }));
+    // What an earlier attempt at this job could not send comes before what this one sends.
+    leftovers::send_before_a_job(Known { address: address.clone(), token: token.clone() }).await;
     for line in hooks.iter().flat_map(|hooks| &hooks.lines) {
         print(&format!("{line}\n"))?;
     }

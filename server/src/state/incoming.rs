@@ -130,6 +130,11 @@ impl Incoming {
         self.late
     }
 
+    /// Counts a record as late, whatever its step.
+    pub fn add_late(&mut self, event: &Event) {
+        self.late.add(event.step());
+    }
+
     /// Sets the number of ranks that nothing records. No step waits for them.
     pub fn set_absent(&mut self, absent: usize) {
         self.absent = absent;

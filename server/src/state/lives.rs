@@ -119,7 +119,7 @@ impl Lives {
         if self.find(batch.incarnation).is_none() && self.lives.len() >= MAX_LIVES {
             return Err(Denied::TooManyLives);
         }
-        if is_goodbye_by_another(batch) {
+        if is_goodbye_by_another(batch) || self.is_past(batch.incarnation) {
             return Ok(());
         }
         let Some(heard) = self.speaker_other_than(batch.incarnation).map(|heard| heard.max(since)) else {
@@ -135,6 +135,14 @@ impl Lives {
     #[must_use]
     pub fn knows(&self, incarnation: Incarnation) -> bool {
         self.find(incarnation).is_some()
+    }
+
+    /// Returns true for a process that has sent before and that another one has succeeded: what it could not send while it ran
+    /// arrives now.
+    #[must_use]
+    pub fn is_past(&self, incarnation: Incarnation) -> bool {
+        let newest = self.lives.iter().rev().find(|life| life.began.is_some());
+        self.knows(incarnation) && newest.is_some_and(|newest| newest.incarnation != incarnation)
     }
 
     /// Returns the time when the speaker was last heard from, or `None` if there is none or no batch of it is stored yet.
@@ -165,9 +173,13 @@ impl Lives {
             self.lives.push(Life { incarnation, began, numbers, drops: Vec::new() });
             self.lives.len() - 1
         });
+        let is_past = self.is_past(batch.incarnation);
         let life = &mut self.lives[at];
         life.numbers.add(batch.seq);
         life.drops.clone_from(&batch.drops);
+        if is_past {
+            return;
+        }
         if batch.notes.iter().any(|note| matches!(note, Note::Bye(_))) {
             self.speaker = None;
         } else {

@@ -1,8 +1,11 @@
 //! An elastic job: it is killed with `kill -9` and continues with fewer ranks, and then with more.
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 use testkit::programs::{Running, Server, gap, get_bytes, get_json, paceline, report, said, wait_until};
+use testkit::stored::{one_step, one_step_and_goodbye};
+use wire::batch::Batch;
+use wire::ids::{Incarnation, RunId};
 use wire::live::Waterfall;
 
 use super::goodput::start;
@@ -94,5 +97,35 @@ fn a_job_goes_on_with_another_number_of_ranks() -> anyhow::Result<()> {
     let output = paceline(&[&words[..], &["--data", &folder]].concat())?;
     ensure!(output.status.success(), "{:?}", said(&output));
     ensure!(std::fs::read_to_string(&trace)?.contains("forward"), "rank 3 is in step 60");
+    Ok(())
+}
+
+#[test]
+fn what_an_earlier_attempt_could_not_send_is_stored_and_told_and_does_not_change_the_next_one()
+-> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let server = Server::start(data.path())?;
+    let run = RunId::new(RUN)?;
+    let step =
+        |incarnation: u64, seq: u64| Batch { incarnation: Incarnation(incarnation), ..one_step(&run, seq) };
+    server.send((0..20).map(|seq| step(1, seq)))?;
+    server.send([Batch { incarnation: Incarnation(1), ..one_step_and_goodbye(&run, 20) }])?;
+    server.send((30..60).map(|seq| step(2, seq)))?;
+    let api = format!("{}/api/v1/runs/{RUN}", server.address);
+    let attempts = |report: &Value| report["goodput"]["attempts"].as_array().map(Vec::len);
+    let before = get_json(&api)?;
+    ensure!(attempts(&before) == Some(2) && before["state"] == "running", "{before:#}");
+    // The newer process sends on meanwhile.
+    for seq in 0..5 {
+        server.send([step(1, 21 + seq), step(2, 60 + seq)])?;
+    }
+    let report = get_json(&api)?;
+    ensure!(attempts(&report) == Some(2) && report["state"] == "running", "{report:#}");
+    ensure!(report["steps"].as_u64() > before["steps"].as_u64(), "{report:#}");
+    let late = gap(&report, "stored_records").context("no line")?.to_owned();
+    ensure!(late.starts_with("5 records of steps 21 to 25 arrived after"), "{late}");
+    server.kill()?;
+    let from_disk = testkit::programs::report(data.path(), RUN)?;
+    ensure!(gap(&from_disk, "stored_records") == Some(&late), "{from_disk:#}");
     Ok(())
 }

@@ -90,6 +90,23 @@ fn a_second_process_of_a_living_rank_is_refused_and_the_first_is_not() {
 }
 
 #[test]
+fn what_a_process_could_not_send_is_accepted_while_its_successor_runs_and_does_not_displace_it() {
+    let mut rank = Rank0::default();
+    rank.say(0.0, &batch(1, 0)).unwrap();
+    // The first process ends without a word, and the next one begins.
+    rank.say(60.0, &batch(2, 0)).unwrap();
+    for seq in 1..4 {
+        rank.say(60.0 + seq as f64, &batch(1, seq)).unwrap();
+        rank.say(60.5 + seq as f64, &batch(2, seq)).unwrap();
+    }
+    rank.say(64.0, &goodbye(1, 4)).unwrap();
+    assert_eq!(rank.say(64.1, &batch(1, 2)), Err(Denied::Duplicate));
+    rank.say(64.2, &batch(2, 4)).unwrap();
+    // A third one waits until the second one is silent.
+    assert!(matches!(rank.say(64.3, &batch(3, 0)), Err(Denied::Wait { .. })));
+}
+
+#[test]
 fn a_claim_does_not_count_for_another_process() {
     let mut rank = Rank0::default();
     for second in 0..100 {

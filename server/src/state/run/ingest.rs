@@ -102,6 +102,11 @@ impl Run {
         self.incoming.hear(now);
         let bytes_before = if rank.last_seen.is_some() { rank.bytes() } else { 0 };
         rank.lives.store(&batch, now);
+        if rank.lives.is_past(batch.incarnation) && !lives::is_goodbye_by_another(&batch) {
+            // Its steps are those of an attempt that has ended, and the rank's state is that of a later process.
+            batch.events.iter().for_each(|event| self.incoming.add_late(event));
+            return Ok(());
+        }
         let is_another = rank.incarnation != Some(batch.incarnation);
         let by_launcher = is_another && lives::is_goodbye_by_another(&batch);
         if is_another && !by_launcher {
