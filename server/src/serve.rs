@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs::{DirBuilder, Permissions};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -46,6 +46,8 @@ const REQUEST_GRACE: Duration = Duration::from_millis(500);
 const SEAL_GRACE: Duration = Duration::from_secs(5);
 /// The smallest length of a token, in characters.
 const MIN_TOKEN: usize = 8;
+/// The largest length of a token. A request with a longer one would be refused for the size of its head.
+const MAX_TOKEN: usize = 4_096;
 
 /// The options of a server.
 #[derive(Clone, Debug)]
@@ -183,6 +185,13 @@ fn make_private(data: &Path) -> anyhow::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&runs).with_context(context)?;
     }
     restrict(&runs, |mode| mode & 0o700)?;
+    let owner = std::fs::metadata(&runs).map(|found| found.uid()).ok();
+    if let Some(owner) = owner.filter(|owner| *owner != rustix::process::getuid().as_raw()) {
+        tracing::warn!(
+            "{} belongs to another user ({owner}), who can read and change what is stored: chown it",
+            runs.display()
+        );
+    }
     // In a folder such as /tmp, others may create files, but not replace those of this user.
     restrict(data, |mode| if mode & 0o1000 == 0 { mode & !0o022 } else { mode })
 }
@@ -223,11 +232,13 @@ fn check_exposure(options: &Options) -> anyhow::Result<()> {
             options.listen
         );
     }
-    let is_bad = |token: &str| token.len() < MIN_TOKEN || !token.bytes().all(|byte| byte.is_ascii_graphic());
+    let is_bad = |token: &str| {
+        !(MIN_TOKEN..=MAX_TOKEN).contains(&token.len()) || !token.bytes().all(|byte| byte.is_ascii_graphic())
+    };
     if options.token.as_deref().is_some_and(is_bad) {
         bail!(
-            "the token needs at least {MIN_TOKEN} characters, all of them printable ASCII without spaces, because it \
-             travels in a header: make one with `head -c 32 /dev/urandom | base64`"
+            "the token needs {MIN_TOKEN} to {MAX_TOKEN} characters, all of them printable ASCII without spaces and line \
+             breaks, because it travels in a header: make one with `head -c 32 /dev/urandom | base64`"
         );
     }
     Ok(())

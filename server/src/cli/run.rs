@@ -203,8 +203,8 @@ pub(super) async fn distant_report(server: &str, data: &Path, run: &RunId, token
                 data.display()
             ),
             None => format!(
-                "\nCannot get the report: the server at {server} {error}, and {} has no records of this run. \
-                Once the server runs again, see {page}, or run `paceline report {run}` where its data directory is.\n",
+                "\nCannot get the report: the server at {server} {error}, and {} has no records of this run. Later, see {page}, \
+                 or run `paceline report {run}` where the server's data directory is.\n",
                 data.display()
             ),
         },
