@@ -109,7 +109,9 @@ fn send_file(
             // The rest may be of use to a person. It is not read again.
             let kept = path.with_extension(DAMAGED);
             let place = if fs::rename(path, &kept).is_ok() { kept } else { path.to_owned() };
-            sent.left = Some(format!("it is damaged behind them: see {}", place.display()));
+            let read = sent.stored + sent.refused.as_ref().map_or(0, |(count, _)| *count);
+            let sentence = format!("it is damaged from its batch {} on: see {}", read + 1, place.display());
+            sent.left = Some(sentence);
         }
         End::Contradicted(reason) => sent.left = Some(reason),
         End::Left(reason) => {

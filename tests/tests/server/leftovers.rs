@@ -85,7 +85,7 @@ fn a_job_with_a_mistyped_token_loses_nothing_and_no_other_server_sees_the_right_
     mknodat(CWD, folder.join("pipe.spool"), FileType::Fifo, Mode::RWXU, 0)?;
     let said = next(Some(TOKEN), &server.address)?;
     ensure!(said.matches(&format!("sent to {}", server.address)).count() == 2, "{said}");
-    ensure!(said.contains("it is damaged behind them: see ") && said.contains("it is not a file"), "{said}");
+    ensure!(said.contains("it is damaged from its batch ") && said.contains("it is not a file"), "{said}");
     let left: Vec<_> =
         files()?.iter().filter_map(|path| path.extension().map(|ending| ending.to_owned())).collect();
     ensure!(left.len() == 2 && left.iter().any(|ending| ending == "damaged"), "{left:?}");
