@@ -17,6 +17,7 @@ use wire::live::Waterfall;
 
 use super::budget;
 use super::course::Course;
+use super::incoming::gathered::ALLOCATION_BYTES;
 use super::incoming::{CLAIMED_RANK_BYTES, Closed, Kept};
 use super::recalled::Recalled;
 use crate::store::StepRange;
@@ -304,11 +305,16 @@ fn analysed_bytes(step: &StepAnalysis) -> usize {
     let replay = step.replay.as_ref().map_or(0, |replay| {
         replay.ranks.len() * size_of::<f32>() + replay.collectives.len() * size_of::<ReplayedCollective>()
     });
+    let present = step.present().count();
+    // Each rank, the step, its ranks, its collectives, and what is replayed of both.
+    let allocations = present + 5;
     size_of::<StepAnalysis>()
+        + size_of::<Arc<StepAnalysis>>()
         + step.ranks.len() * CLAIMED_RANK_BYTES
-        + step.present().count() * size_of::<RankAnalysis>()
+        + present * size_of::<RankAnalysis>()
         + step.collectives.len() * size_of::<CollectiveAnalysis>()
         + replay
+        + allocations * ALLOCATION_BYTES
 }
 
 /// Removes the ranks whose records arrived too late for the analysis of the step.
