@@ -9,7 +9,7 @@ use wire::clock::ServerNanos;
 use wire::event::Event;
 use wire::ids::{Rank, Step};
 
-use super::budget;
+use super::{budget, queue};
 use gathered::{ALLOCATION_BYTES, Gathered, Partial, entry_bytes};
 
 pub(super) mod gathered;
@@ -237,7 +237,9 @@ impl Incoming {
             return None;
         }
         let mut ranks: Vec<Option<Box<RankStep>>> = vec![None; self.world_size];
-        let mut bytes = size_of::<Arc<StepRecords>>() + size_of::<StepRecords>() + 2 * ALLOCATION_BYTES;
+        // The entry of a queue with twice the room that it needs, the step, and its ranks.
+        let mut bytes =
+            2 * size_of::<(Arc<StepRecords>, usize)>() + size_of::<StepRecords>() + 2 * ALLOCATION_BYTES;
         bytes += self.world_size * CLAIMED_RANK_BYTES;
         for (rank, partial) in gathered {
             let slot = ranks.get_mut(rank.0 as usize)?;
@@ -311,7 +313,7 @@ impl Kept {
     /// Drops the oldest steps until at most `most` bytes are left. The newest step always stays.
     pub fn shrink_to(&mut self, most: usize) {
         while self.bytes > most && self.steps.len() > 1 {
-            if let Some((_, bytes)) = self.steps.pop_front() {
+            if let Some((_, bytes)) = queue::pop(&mut self.steps) {
                 self.bytes -= bytes;
             }
         }
@@ -562,7 +564,7 @@ mod tests {
         let before = incoming.bytes();
         incoming.restart(Rank(0));
         assert!(incoming.bytes() < before);
-        [0, 1].map(|rank| incoming.add(Rank(rank), &end_of(0)));
+        (0..2).for_each(|rank| incoming.add(Rank(rank), &end_of(0)));
         let closed = incoming.close_ready();
         let spans = |rank: usize| closed[0].records.ranks[rank].as_ref().map(|records| records.spans.len());
         assert_eq!((spans(0), spans(1)), (Some(0), Some(1)));

@@ -19,6 +19,7 @@ use super::budget;
 use super::course::Course;
 use super::incoming::gathered::ALLOCATION_BYTES;
 use super::incoming::{CLAIMED_RANK_BYTES, Closed, Kept};
+use super::queue;
 use super::recalled::Recalled;
 use crate::store::StepRange;
 
@@ -152,7 +153,7 @@ impl Steps {
     }
 
     fn give_up_oldest(&mut self) {
-        if let Some(oldest) = self.waiting.pop_front() {
+        if let Some(oldest) = queue::pop(&mut self.waiting) {
             self.waiting_bytes -= oldest.bytes;
             self.given_up += 1;
         }
@@ -163,7 +164,7 @@ impl Steps {
         if self.under_way.is_some() {
             return None;
         }
-        let Closed { records, bytes } = self.waiting.pop_front()?;
+        let Closed { records, bytes } = queue::pop(&mut self.waiting)?;
         self.waiting_bytes -= bytes;
         self.under_way = Some(bytes);
         let (fits, numbers_by_function) = fits();
@@ -199,7 +200,7 @@ impl Steps {
     }
 
     fn forget_oldest(&mut self) {
-        if let Some(oldest) = self.analysed.pop_front() {
+        if let Some(oldest) = queue::pop(&mut self.analysed) {
             self.has_forgotten = true;
             self.analysed_bytes -= analysed_bytes(&oldest);
             self.hidden.remove(&oldest.step.0);
@@ -309,7 +310,7 @@ fn analysed_bytes(step: &StepAnalysis) -> usize {
     // Each rank, the step, its ranks, its collectives, and what is replayed of both.
     let allocations = present + 5;
     size_of::<StepAnalysis>()
-        + size_of::<Arc<StepAnalysis>>()
+        + 2 * size_of::<Arc<StepAnalysis>>()
         + step.ranks.len() * CLAIMED_RANK_BYTES
         + present * size_of::<RankAnalysis>()
         + step.collectives.len() * size_of::<CollectiveAnalysis>()
