@@ -23,10 +23,11 @@ pub(crate) fn name(buckets: &mut [BucketStats], layouts: &[impl AsRef<Layout>]) 
         places
             .extend(found.into_iter().flat_map(|(layout, all)| all.into_iter().map(move |at| (at, layout))));
     }
+    let mut taken = vec![0_u32; buckets.len()];
+    places.iter().flat_map(|(at, _)| at.clone()).for_each(|bucket| taken[bucket] += 1);
     for (at, layout) in &places {
-        let overlaps = |(other, _): &&(Range<usize>, &Layout)| other.start < at.end && at.start < other.end;
         // Two modules of the same sizes cannot be told apart.
-        if places.iter().filter(overlaps).count() == 1 {
+        if taken[at.clone()].iter().all(|&count| count == 1) {
             for (stats, place) in buckets[at.clone()].iter_mut().zip(0..) {
                 stats.parameters = Some(parameters(layout, place));
             }
@@ -52,11 +53,10 @@ fn places_of(buckets: &[BucketStats], layout: &Layout) -> Option<Vec<Range<usize
         let found = &buckets[at.clone()];
         let follow =
             |two: &[BucketStats]| two[0].group == two[1].group && two[0].bucket.0 + 1 == two[1].bucket.0;
-        found.windows(2).all(follow)
-            && found
-                .iter()
-                .zip(&layout.buckets)
-                .all(|(stats, bucket)| stats.function == Function::AllReduce && stats.bytes == bucket.bytes)
+        let mut pairs = found.iter().zip(&layout.buckets);
+        // Sizes come first, because they differ soonest.
+        pairs.all(|(stats, bucket)| stats.bytes == bucket.bytes && stats.function == Function::AllReduce)
+            && found.windows(2).all(follow)
     };
     let last = buckets.len().checked_sub(length).filter(|_| length > 0)?;
     let places: Vec<Range<usize>> = (0..=last).map(|at| at..at + length).filter(is_layout).collect();

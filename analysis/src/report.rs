@@ -207,7 +207,10 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
         costs.map(|costs| loss::implied(&costs))
     };
     let efficiency = || implied_efficiency(&observed, period_nanos);
-    let mut buckets = reasons.list(|| bucket_stats(facts, &observed));
+    let (mut buckets, all_buckets) = match reasons.only_enqueued {
+        true => (Vec::new(), 0),
+        false => bucket_stats(facts, &observed),
+    };
     layouts::name(&mut buckets, &facts.layouts);
     let comm_model = comm_model::fit(&model_points(&buckets));
     let (Findings { verdicts, notes }, mut verdicts_missing) = match reasons.only_enqueued {
@@ -220,7 +223,8 @@ pub fn report<S: Borrow<StepAnalysis>>(facts: &RunFacts, steps: &[S]) -> Report 
     {
         verdicts_missing = verdict::late_at_unknown_cost(&observed, function).or(verdicts_missing);
     }
-    let gaps = gaps(facts, &ledger, &reasons, left_out, observed.len());
+    let mut gaps = gaps(facts, &ledger, &reasons, left_out, observed.len());
+    gaps.extend(buckets::left_out(buckets.len(), all_buckets));
     let account = match has_only_collectives(facts, &ledger) {
         true => Account::default(),
         false => account(facts, &observed, &verdicts),

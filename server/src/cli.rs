@@ -13,6 +13,7 @@ mod progress;
 mod report;
 mod run;
 mod runs;
+mod runtime;
 mod scale;
 mod serve;
 mod source;
@@ -390,15 +391,6 @@ fn print(text: &str) -> anyhow::Result<()> {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),
     }
-}
-
-/// Returns a runtime for servers and launchers.
-fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    Ok(tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .thread_name("paceline-server")
-        .enable_all()
-        .build()?)
 }
 
 /// Starts logging to standard error. `RUST_LOG` selects what is logged, and `default` applies if it is not set.

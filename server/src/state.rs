@@ -16,6 +16,7 @@ pub mod not_shown;
 pub mod older;
 mod own_code;
 mod pace;
+mod queue;
 pub mod ranks;
 mod recalled;
 pub mod refusal;

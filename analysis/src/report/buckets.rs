@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use wire::event::Function;
 use wire::ids::Bucket;
-use wire::views::{BucketStats, Group};
+use wire::views::{BucketStats, Gap, GapKind, Group};
 
 use super::RunFacts;
 use crate::step::{CollectiveAnalysis, StepAnalysis};
@@ -21,14 +21,53 @@ pub(super) fn function(facts: &RunFacts, collective: &CollectiveAnalysis) -> Fun
     }
 }
 
-pub(super) fn bucket_stats(facts: &RunFacts, steps: &[&StepAnalysis]) -> Vec<BucketStats> {
-    type Key = (Reverse<Group>, Bucket, u64, Function);
-    let mut by_bucket: BTreeMap<Key, Vec<&CollectiveAnalysis>> = BTreeMap::new();
+/// The largest number of buckets in a report. The sizes of collectives are the job's choice: those of a mixture of experts
+/// may all differ, and each is then a bucket of its own.
+const MOST_BUCKETS: usize = 4_096;
+
+/// What tells buckets apart. The largest groups, which reduce the gradients, come first.
+type Key = (Reverse<Group>, Bucket, u64, Function);
+
+/// The collectives of each bucket.
+type ByBucket<'a> = BTreeMap<Key, Vec<&'a CollectiveAnalysis>>;
+
+/// The figures of the buckets that took most time, and the number of all buckets.
+pub(super) fn bucket_stats(facts: &RunFacts, steps: &[&StepAnalysis]) -> (Vec<BucketStats>, usize) {
+    let mut by_bucket = ByBucket::new();
     for one in steps.iter().flat_map(|step| &step.collectives) {
-        // The largest groups, which reduce the gradients, come first.
         let key = (Reverse(one.group), one.bucket, one.bytes, function(facts, one));
         by_bucket.entry(key).or_default().push(one);
     }
+    let all = by_bucket.len();
+    (figures(longest(by_bucket, MOST_BUCKETS)), all)
+}
+
+/// Returns the `most` buckets whose collectives took most time.
+fn longest(mut by_bucket: ByBucket, most: usize) -> ByBucket {
+    if by_bucket.len() > most {
+        let duration = |of: &[&CollectiveAnalysis]| of.iter().map(|one| one.duration_nanos).sum::<u64>();
+        let mut durations: Vec<(u64, Key)> = by_bucket.iter().map(|(key, of)| (duration(of), *key)).collect();
+        durations.sort_unstable();
+        let left_out = &durations[..durations.len() - most];
+        left_out.iter().for_each(|(_, key)| drop(by_bucket.remove(key)));
+    }
+    by_bucket
+}
+
+/// Returns what the report says if it has only `listed` of all buckets.
+pub(super) fn left_out(listed: usize, all: usize) -> Option<Gap> {
+    (listed < all).then(|| Gap {
+        kind: GapKind::Buckets,
+        sentence: format!(
+            "collectives differ in {} buckets and sizes: figures per bucket and the all-reduce model are of the {} that took \
+             most time",
+            units::count(all as u64),
+            units::count(listed as u64)
+        ),
+    })
+}
+
+fn figures(by_bucket: ByBucket) -> Vec<BucketStats> {
     let stats_of = |((Reverse(group), bucket, bytes, function), of): (Key, Vec<&CollectiveAnalysis>)| {
         let waits = of.iter().map(|c| c.wait_nanos.unwrap_or(c.wait_clock_free_nanos));
         let transfers = of.iter().map(|c| c.transfer_nanos.unwrap_or(c.transfer_clock_free_nanos));
@@ -67,4 +106,56 @@ pub(super) fn model_points(buckets: &[BucketStats]) -> Vec<(u64, f64)> {
     let of_largest = buckets.iter().filter(|bucket| Some(bucket.group) == largest);
     let sized = of_largest.filter(|bucket| bucket.bytes > 0);
     sized.map(|bucket| (bucket.bytes, bucket.transfer_nanos.median / 1e9)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::ids::{Comm, Seq};
+
+    use super::*;
+
+    fn collective(bytes: u64, duration_nanos: u64) -> CollectiveAnalysis {
+        CollectiveAnalysis {
+            group: Group { ranks: 1, stride: 1 },
+            first: 0,
+            comm: Comm(0),
+            seq: Seq(bytes),
+            only_enqueued: false,
+            bucket: Bucket(0),
+            bytes,
+            culprit: None,
+            last_by_nanos: None,
+            newly_late_nanos: None,
+            wait_nanos: Some(0.0),
+            wait_clock_free_nanos: 0.0,
+            transfer_nanos: Some(duration_nanos as f64),
+            transfer_clock_free_nanos: duration_nanos as f64,
+            hidden_nanos: 0,
+            unclear_nanos: 0,
+            duration_nanos,
+        }
+    }
+
+    #[test]
+    fn of_too_many_sizes_those_that_took_most_time_are_listed_in_order() {
+        let collectives: Vec<CollectiveAnalysis> = [(8, 5), (2, 90), (4, 60), (4, 60), (6, 100)]
+            .map(|(bytes, nanos)| collective(bytes, nanos))
+            .into();
+        let mut by_bucket = ByBucket::new();
+        for one in &collectives {
+            let key = (Reverse(one.group), one.bucket, one.bytes, Function::AllReduce);
+            by_bucket.entry(key).or_default().push(one);
+        }
+        let sizes =
+            |most| figures(longest(by_bucket.clone(), most)).iter().map(|of| of.bytes).collect::<Vec<_>>();
+        assert_eq!(sizes(4), [2, 4, 6, 8]);
+        assert_eq!(sizes(2), [4, 6]);
+    }
+
+    #[test]
+    fn a_report_says_which_buckets_its_figures_are_of() {
+        assert!(left_out(4_096, 4_096).is_none());
+        let said = left_out(4_096, 30_000).expect("some are left out").sentence;
+        assert!(said.contains("30,000 buckets and sizes") && said.contains("the 4,096 that"), "{said}");
+    }
 }

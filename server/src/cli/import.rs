@@ -65,7 +65,7 @@ pub(super) fn run(arguments: &ImportArguments) -> anyhow::Result<()> {
     let run = new_run_id(&name)?;
     let Read { imported, rounds } = files::read(&paths).join(&run, &name)?;
     print(&imports::summary(&imported))?;
-    runtime()?.block_on(store(arguments, &run, rounds))
+    runtime::run(store(arguments, &run, rounds))
 }
 
 /// Sends the batches to the server, or to one that is started for it, and prints the report.

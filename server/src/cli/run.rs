@@ -32,7 +32,7 @@ const REPORT_WITHIN: Duration = Duration::from_secs(3);
 pub(super) fn run(arguments: JobArguments, start: Start, attach: bool) -> anyhow::Result<ExitCode> {
     start_logging("warn");
     // Ranks are killed when the thread that started them exits, so this thread must start them.
-    runtime()?.block_on(launch_and_report(arguments, start, attach))
+    runtime::run(launch_and_report(arguments, start, attach))
 }
 
 async fn launch_and_report(arguments: JobArguments, start: Start, attach: bool) -> anyhow::Result<ExitCode> {

@@ -49,7 +49,7 @@ pub(super) struct ScaleArguments {
 
 pub(super) fn scale(arguments: &ScaleArguments) -> anyhow::Result<()> {
     start_logging("warn");
-    runtime()?.block_on(run_all(arguments))
+    runtime::run(run_all(arguments))
 }
 
 async fn run_all(arguments: &ScaleArguments) -> anyhow::Result<()> {

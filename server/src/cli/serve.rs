@@ -1,7 +1,7 @@
 //! `paceline serve`, which serves until it is stopped.
 
 use anyhow::bail;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::leftovers::{self, Known};
 use super::{ServeArguments, print, runtime, start_logging};
@@ -11,7 +11,7 @@ pub(super) fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
     start_logging("warn,paceline=info");
     raise_file_limit();
     close_files_to_others();
-    runtime()?.block_on(async {
+    runtime::run(async {
         let (data, token) = (arguments.data.path(), arguments.token.read()?);
         let options = Options {
             listen: arguments.listen,
@@ -22,12 +22,19 @@ pub(super) fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
         };
         let (mut interrupt, mut terminate) =
             (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-        let server = Server::start(options).await?;
+        let mut starting = Box::pin(Server::start(options));
+        let server = tokio::select! {
+            started = &mut starting => started?,
+            () = stopped(&mut interrupt, &mut terminate) => {
+                // Runs are still being read. The directory stays locked until the process has ended.
+                std::mem::forget(starting);
+                return Ok(());
+            }
+        };
         print(&format!("Dashboard: {}\nData:      {}\n", server.address, data.display()))?;
         tokio::spawn(leftovers::send_aside(Known { address: server.address.clone(), token }));
         let failure = tokio::select! {
-            _ = interrupt.recv() => None,
-            _ = terminate.recv() => None,
+            () = stopped(&mut interrupt, &mut terminate) => None,
             failure = server.vitals.failed() => Some(failure),
         };
         server.stop().await;
@@ -36,4 +43,12 @@ pub(super) fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
             None => Ok(()),
         }
     })
+}
+
+/// Waits until the server is told to stop.
+async fn stopped(interrupt: &mut Signal, terminate: &mut Signal) {
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
 }

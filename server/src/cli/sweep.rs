@@ -59,7 +59,7 @@ fn cap(text: &str) -> Result<f64, String> {
 
 pub(super) fn sweep(arguments: &SweepArguments) -> anyhow::Result<()> {
     start_logging("warn");
-    runtime()?.block_on(run_all(arguments))
+    runtime::run(run_all(arguments))
 }
 
 async fn run_all(arguments: &SweepArguments) -> anyhow::Result<()> {

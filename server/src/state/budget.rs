@@ -19,6 +19,10 @@ pub const MAX_STEP: u64 = u32::MAX as u64;
 /// synchronous job are one step apart, so any further distance is transport delay.
 pub const OPEN_STEPS: usize = 256;
 
+/// The largest number of open steps of a run, however young: over an hour at 3 steps/s. Beyond it the oldest closes
+/// incomplete. A batch of a hundred bytes may name 65,536 steps.
+pub const MOST_OPEN_STEPS: usize = 16_384;
+
 /// The shortest time that an incomplete step stays open while its records fit in memory ([`OPEN_BYTES`]), in
 /// nanoseconds. After an outage of the server or a full disk, each rank sends its backlog when its own wait of up to 2 s
 /// is over. The first rank may then be thousands of steps ahead of the others.

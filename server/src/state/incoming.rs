@@ -6,22 +6,16 @@ use std::sync::Arc;
 
 use analysis::records::{RankStep, StepRecords};
 use wire::clock::ServerNanos;
-use wire::event::{BucketRecord, Event, Span, StepRecord};
+use wire::event::Event;
 use wire::ids::{Rank, Step};
 
-use super::budget;
+use super::{budget, queue};
+use gathered::{ALLOCATION_BYTES, Gathered, Partial, entry_bytes};
 
-/// The records that one rank has sent of one open step.
-#[derive(Default)]
-struct Partial {
-    record: Option<StepRecord>,
-    spans: Vec<Span>,
-    buckets: Vec<BucketRecord>,
-}
+pub(super) mod gathered;
 
 /// An open step.
 struct OpenStep {
-    ranks: BTreeMap<Rank, Partial>,
     /// The number of ranks that have ended it.
     done: usize,
     /// The number of ranks that have ended a later step and not this one. Each rank sends its steps in order, so it
@@ -39,21 +33,13 @@ pub struct Closed {
     pub bytes: usize,
 }
 
-/// The size of an open step without its records, in bytes: a map node.
-const STEP_BYTES: usize = 128;
-/// The size of a rank in an open step without its spans and collectives, in bytes: a map node.
-const RANK_BYTES: usize = size_of::<Partial>() + 32;
+/// The size of an open step without its records, in bytes.
+const STEP_BYTES: usize = entry_bytes::<Step, OpenStep>();
 
 /// The size of a rank of a closed step without records, in bytes: a pointer, twice. Of thousands of small runs that claim large
 /// worlds, the process takes as much again as they hold, because the allocator keeps what such lists left behind (measured
 /// with 1,500 runs of 65,536 ranks).
 pub(super) const CLAIMED_RANK_BYTES: usize = 2 * size_of::<Option<Box<RankStep>>>();
-
-impl Partial {
-    fn bytes(&self) -> usize {
-        RANK_BYTES + (self.spans.len() + self.buckets.len()) * size_of::<Event>()
-    }
-}
 
 /// Gathers records into steps.
 pub struct Incoming {
@@ -61,9 +47,9 @@ pub struct Incoming {
     /// The number of ranks that nothing records.
     absent: usize,
     open: BTreeMap<Step, OpenStep>,
+    gathered: Gathered,
     /// The newest step that each rank has ended.
     ended: BTreeMap<Rank, Step>,
-    bytes: usize,
     /// The records that arrived after their step had closed. Without them the gap would look like inactivity.
     late: Late,
     /// The number of records beyond [`budget::RANK_STEP_RECORDS`] of one rank in one step.
@@ -106,8 +92,8 @@ impl Incoming {
             world_size,
             absent: 0,
             open: BTreeMap::new(),
+            gathered: Gathered::default(),
             ended: BTreeMap::new(),
-            bytes: 0,
             late: Late::default(),
             excess_records: 0,
             sparse_steps: 0,
@@ -157,54 +143,30 @@ impl Incoming {
             return;
         }
         let open = self.open.entry(step).or_insert_with(|| {
-            self.bytes += STEP_BYTES;
             let skipped = self.ended.values().filter(|&&ended| ended > step).count();
-            OpenStep { ranks: BTreeMap::new(), done: 0, skipped, opened: self.awake }
+            OpenStep { done: 0, skipped, opened: self.awake }
         });
-        let partial = open.ranks.entry(rank).or_insert_with(|| {
-            self.bytes += RANK_BYTES;
-            Partial::default()
-        });
-        let is_full = partial.spans.len() + partial.buckets.len() >= budget::RANK_STEP_RECORDS;
-        match event {
-            Event::Span(_) | Event::Bucket(_) if is_full => self.excess_records += 1,
-            Event::Span(span) => partial.spans.push(*span),
-            Event::Bucket(bucket) => partial.buckets.push(*bucket),
-            Event::Step(record) if partial.record.is_none() => {
-                partial.record = Some(*record);
+        let added = self.gathered.change((step, rank), |partial| add_to(partial, event));
+        match added {
+            Added::Record => {}
+            Added::Excess => self.excess_records += 1,
+            Added::End => {
                 open.done += 1;
                 self.skip_to(rank, step);
-                return;
             }
-            // A second end of a step is a duplicate.
-            Event::Step(_) | Event::Started(_) => return,
-        }
-        if !is_full {
-            self.bytes += size_of::<Event>();
         }
     }
 
     /// Drops the records of a rank in steps that it did not end: its process ended instead, and another begins.
     pub fn restart(&mut self, rank: Rank) {
-        for open in self.open.values_mut() {
-            if open.ranks.get(&rank).is_some_and(|partial| partial.record.is_none())
-                && let Some(partial) = open.ranks.remove(&rank)
-            {
-                self.bytes = self.bytes.saturating_sub(partial.bytes());
-            }
-        }
+        self.open.keys().for_each(|&step| self.gathered.drop_unended((step, rank)));
     }
 
     /// Closes all open steps, because the job continues with `world_size` ranks. Returns those that any rank has ended. The others
     /// are still to come.
     pub fn change_world(&mut self, world_size: usize) -> Vec<Closed> {
-        let ranks: Vec<Rank> = self.open.values().flat_map(|open| open.ranks.keys().copied()).collect();
-        ranks.into_iter().for_each(|rank| self.restart(rank));
-        self.open.retain(|_, open| {
-            let is_ended = open.done > 0;
-            self.bytes = self.bytes.saturating_sub(if is_ended { 0 } else { STEP_BYTES });
-            is_ended
-        });
+        self.gathered.drop_all_unended();
+        self.open.retain(|_, open| open.done > 0);
         let closed = self.close_all();
         self.world_size = world_size;
         self.ended.retain(|rank, _| (rank.0 as usize) < world_size);
@@ -226,7 +188,7 @@ impl Incoming {
     /// Returns the size of all open steps, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.gathered.bytes() + self.open.len() * STEP_BYTES
     }
 
     /// Returns the open step, if there is exactly one.
@@ -236,15 +198,16 @@ impl Incoming {
     }
 
     /// Closes steps in order and returns them: steps that every rank has ended or skipped, and other steps while more
-    /// than [`budget::OPEN_BYTES`] bytes are open, or more than [`budget::OPEN_STEPS`] steps of which the oldest has been
-    /// open for [`budget::OPEN_NANOS`].
+    /// than [`budget::OPEN_BYTES`] bytes or [`budget::MOST_OPEN_STEPS`] steps are open, or more than [`budget::OPEN_STEPS`]
+    /// steps of which the oldest has been open for [`budget::OPEN_NANOS`].
     pub fn close_ready(&mut self) -> Vec<Closed> {
         let mut closed = Vec::new();
         while let Some((&step, open)) = self.open.first_key_value() {
             let complete = open.done + open.skipped >= self.recorded();
             let overdue =
                 self.open.len() > budget::OPEN_STEPS && self.awake - open.opened > budget::OPEN_NANOS;
-            if !complete && !overdue && self.bytes <= budget::OPEN_BYTES {
+            let fits = self.bytes() <= budget::OPEN_BYTES && self.open.len() <= budget::MOST_OPEN_STEPS;
+            if !complete && !overdue && fits {
                 break;
             }
             closed.extend(self.close(step));
@@ -269,9 +232,8 @@ impl Incoming {
 
     fn close(&mut self, step: Step) -> Option<Closed> {
         let open = self.open.remove(&step)?;
+        let gathered = self.gathered.take(step);
         self.newest_closed = self.newest_closed.max(Some(step));
-        let bytes = STEP_BYTES + open.ranks.values().map(Partial::bytes).sum::<usize>();
-        self.bytes = self.bytes.saturating_sub(bytes);
         if open.done == 0 {
             return None;
         }
@@ -280,17 +242,44 @@ impl Incoming {
             return None;
         }
         let mut ranks: Vec<Option<Box<RankStep>>> = vec![None; self.world_size];
-        for (rank, mut partial) in open.ranks {
-            partial.spans.shrink_to_fit();
-            partial.buckets.shrink_to_fit();
+        // The entry of a queue with twice the room that it needs, the step, and its ranks.
+        let mut bytes =
+            2 * size_of::<(Arc<StepRecords>, usize)>() + size_of::<StepRecords>() + 2 * ALLOCATION_BYTES;
+        bytes += self.world_size * CLAIMED_RANK_BYTES;
+        for (rank, partial) in gathered {
             let slot = ranks.get_mut(rank.0 as usize)?;
-            *slot = partial
-                .record
-                .map(|record| Box::new(RankStep { record, spans: partial.spans, buckets: partial.buckets }));
+            if let Some((records, of_rank)) = partial.ended() {
+                bytes += of_rank;
+                *slot = Some(records);
+            }
         }
-        let bytes = bytes + self.world_size * CLAIMED_RANK_BYTES;
         Some(Closed { records: StepRecords { step, ranks, absent: self.absent }, bytes })
     }
+}
+
+/// What became of a record.
+enum Added {
+    /// It was added, or is a second end of a step: a duplicate.
+    Record,
+    /// It is beyond what is analyzed of one rank in one step.
+    Excess,
+    /// It ends the step.
+    End,
+}
+
+fn add_to(partial: &mut Partial, event: &Event) -> Added {
+    let is_full = partial.spans.len() + partial.buckets.len() >= budget::RANK_STEP_RECORDS;
+    match event {
+        Event::Span(_) | Event::Bucket(_) if is_full => return Added::Excess,
+        Event::Span(span) => partial.spans.push(*span),
+        Event::Bucket(bucket) => partial.buckets.push(*bucket),
+        Event::Step(record) if partial.record.is_none() => {
+            partial.record = Some(*record);
+            return Added::End;
+        }
+        Event::Step(_) | Event::Started(_) => {}
+    }
+    Added::Record
 }
 
 /// The records of the newest closed steps, newest last, up to a size.
@@ -329,7 +318,7 @@ impl Kept {
     /// Drops the oldest steps until at most `most` bytes are left. The newest step always stays.
     pub fn shrink_to(&mut self, most: usize) {
         while self.bytes > most && self.steps.len() > 1 {
-            if let Some((_, bytes)) = self.steps.pop_front() {
+            if let Some((_, bytes)) = queue::pop(&mut self.steps) {
                 self.bytes -= bytes;
             }
         }
@@ -358,6 +347,8 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use wire::clock::MonoNanos;
+    use wire::event::{BucketRecord, Source, Span, SpanKind, StepRecord};
+    use wire::ids::{Bucket, Comm, Seq};
 
     use super::*;
 
@@ -376,6 +367,27 @@ mod tests {
             end: MonoNanos(1),
             samples: 1,
             shadow: false,
+        })
+    }
+
+    fn span_of(step: u64) -> Event {
+        let (begin, end) = (MonoNanos(0), MonoNanos(1));
+        Event::Span(Span { step: Step(step), kind: SpanKind::Forward, begin, end, cpu_nanos: 0 })
+    }
+
+    fn collective_of(step: u64) -> Event {
+        let at = MonoNanos(0);
+        Event::Bucket(BucketRecord {
+            step: Step(step),
+            comm: Comm(0),
+            seq: Seq(step),
+            bucket: Bucket(0),
+            bytes: 4,
+            ready: at,
+            launch: at,
+            start: at,
+            end: at,
+            source: Source::HostClock,
         })
     }
 
@@ -491,20 +503,72 @@ mod tests {
     #[test]
     fn records_beyond_the_limit_of_a_rank_in_a_step_are_counted_and_dropped() {
         let mut incoming = Incoming::new(1);
-        let span = wire::event::Span {
-            step: Step(0),
-            kind: wire::event::SpanKind::Forward,
-            begin: MonoNanos(0),
-            end: MonoNanos(1),
-            cpu_nanos: 0,
-        };
         for _ in 0..budget::RANK_STEP_RECORDS + 7 {
-            incoming.add(Rank(0), &Event::Span(span));
+            incoming.add(Rank(0), &span_of(0));
         }
         incoming.add(Rank(0), &end_of(0));
         let closed = close_later(&mut incoming);
         let rank = closed[0].records.ranks[0].as_ref().expect("rank 0 ended the step");
         assert_eq!((rank.spans.len(), incoming.excess_records), (budget::RANK_STEP_RECORDS, 7));
         assert_eq!(incoming.bytes(), 0);
+    }
+
+    #[test]
+    fn an_open_step_takes_little_and_all_of_it_is_counted() {
+        let mut incoming = Incoming::new(2);
+        (0..10_000).for_each(|step| incoming.add(Rank(0), &end_of(step)));
+        let of_ends = incoming.bytes();
+        assert!((150..400).contains(&(of_ends / 10_000)), "{of_ends} bytes");
+        (0..10_000).for_each(|step| incoming.add(Rank(0), &span_of(step)));
+        // A vector begins with room for four.
+        let of_spans = incoming.bytes() - of_ends;
+        assert!(of_spans >= 10_000 * 4 * size_of::<Span>(), "{of_spans} bytes");
+        (0..10_000).for_each(|step| incoming.add(Rank(0), &collective_of(step)));
+        let of_collectives = incoming.bytes() - of_ends - of_spans;
+        assert!(of_collectives >= 10_000 * 4 * size_of::<BucketRecord>(), "{of_collectives} bytes");
+        let of_open = incoming.bytes() / 10_000;
+        let closed = incoming.close_all();
+        assert_eq!((closed.len(), incoming.bytes()), (10_000, 0));
+        assert!(closed[0].bytes < of_open, "no spare room: {} of {of_open} bytes", closed[0].bytes);
+    }
+
+    #[test]
+    fn only_so_many_steps_are_open_however_young() {
+        let mut incoming = Incoming::new(2);
+        let most = budget::MOST_OPEN_STEPS as u64;
+        (0..most).for_each(|step| incoming.add(Rank(0), &end_of(step)));
+        assert!(incoming.close_ready().is_empty());
+        (most..most + 7).for_each(|step| incoming.add(Rank(0), &end_of(step)));
+        let closed: Vec<u64> = incoming.close_ready().iter().map(|closed| closed.records.step.0).collect();
+        assert_eq!(closed, (0..7).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn another_world_drops_what_no_rank_ended() {
+        let mut incoming = Incoming::new(2);
+        incoming.add(Rank(0), &end_of(0));
+        incoming.add(Rank(1), &span_of(0));
+        // To look through all steps for each of them would take minutes.
+        (1..200_000).for_each(|step| incoming.add(Rank(1), &span_of(step)));
+        let closed = incoming.change_world(1);
+        assert_eq!(closed.len(), 1);
+        assert!(closed[0].records.ranks[0].is_some() && closed[0].records.ranks[1].is_none());
+        assert_eq!(incoming.bytes(), 0);
+        incoming.add(Rank(0), &end_of(1));
+        assert_eq!((incoming.close_ready().len(), incoming.late().records), (1, 0));
+    }
+
+    #[test]
+    fn what_a_rank_did_not_end_is_dropped_when_it_restarts() {
+        let mut incoming = Incoming::new(2);
+        incoming.add(Rank(0), &span_of(0));
+        incoming.add(Rank(1), &span_of(0));
+        let before = incoming.bytes();
+        incoming.restart(Rank(0));
+        assert!(incoming.bytes() < before);
+        (0..2).for_each(|rank| incoming.add(Rank(rank), &end_of(0)));
+        let closed = incoming.close_ready();
+        let spans = |rank: usize| closed[0].records.ranks[rank].as_ref().map(|records| records.spans.len());
+        assert_eq!((spans(0), spans(1)), (Some(0), Some(1)));
     }
 }

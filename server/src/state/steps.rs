@@ -17,7 +17,9 @@ use wire::live::Waterfall;
 
 use super::budget;
 use super::course::Course;
+use super::incoming::gathered::ALLOCATION_BYTES;
 use super::incoming::{CLAIMED_RANK_BYTES, Closed, Kept};
+use super::queue;
 use super::recalled::Recalled;
 use crate::store::StepRange;
 
@@ -151,7 +153,7 @@ impl Steps {
     }
 
     fn give_up_oldest(&mut self) {
-        if let Some(oldest) = self.waiting.pop_front() {
+        if let Some(oldest) = queue::pop(&mut self.waiting) {
             self.waiting_bytes -= oldest.bytes;
             self.given_up += 1;
         }
@@ -162,7 +164,7 @@ impl Steps {
         if self.under_way.is_some() {
             return None;
         }
-        let Closed { records, bytes } = self.waiting.pop_front()?;
+        let Closed { records, bytes } = queue::pop(&mut self.waiting)?;
         self.waiting_bytes -= bytes;
         self.under_way = Some(bytes);
         let (fits, numbers_by_function) = fits();
@@ -198,7 +200,7 @@ impl Steps {
     }
 
     fn forget_oldest(&mut self) {
-        if let Some(oldest) = self.analysed.pop_front() {
+        if let Some(oldest) = queue::pop(&mut self.analysed) {
             self.has_forgotten = true;
             self.analysed_bytes -= analysed_bytes(&oldest);
             self.hidden.remove(&oldest.step.0);
@@ -304,11 +306,16 @@ fn analysed_bytes(step: &StepAnalysis) -> usize {
     let replay = step.replay.as_ref().map_or(0, |replay| {
         replay.ranks.len() * size_of::<f32>() + replay.collectives.len() * size_of::<ReplayedCollective>()
     });
+    let present = step.present().count();
+    // Each rank, the step, its ranks, its collectives, and what is replayed of both.
+    let allocations = present + 5;
     size_of::<StepAnalysis>()
+        + 2 * size_of::<Arc<StepAnalysis>>()
         + step.ranks.len() * CLAIMED_RANK_BYTES
-        + step.present().count() * size_of::<RankAnalysis>()
+        + present * size_of::<RankAnalysis>()
         + step.collectives.len() * size_of::<CollectiveAnalysis>()
         + replay
+        + allocations * ALLOCATION_BYTES
 }
 
 /// Removes the ranks whose records arrived too late for the analysis of the step.

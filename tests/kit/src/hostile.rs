@@ -2,7 +2,7 @@
 
 use wire::batch::{Batch, Bye, Hello, Instrumentation, Note};
 use wire::clock::{ClockAnchor, MonoNanos, UnixNanos};
-use wire::event::{BucketRecord, Event, Source, StepRecord};
+use wire::event::{BucketRecord, Event, Source, Span, SpanKind, StepRecord};
 use wire::ids::{BatchSeq, Bucket, Comm, Incarnation, Rank, RunId, Seq, Step};
 use wire::layout::{Layout, LayoutBucket};
 
@@ -62,6 +62,30 @@ pub fn collective(step: u64, at: u32) -> Event {
 pub fn steps(run: &str, world_size: u32, seq: u64, steps: std::ops::Range<u64>, collectives: u32) -> Batch {
     let of_step = |step| (0..collectives).map(move |at| collective(step, at)).chain([end_of(step)]);
     Batch { events: steps.flat_map(of_step).collect(), ..empty(run, world_size, seq) }
+}
+
+/// Returns a batch with one span of each of `steps`, none of which ends.
+#[must_use]
+pub fn unended(run: &str, world_size: u32, steps: std::ops::Range<u64>) -> Batch {
+    let span = |step: u64| {
+        let begin = MonoNanos(step as i64 * 1_000);
+        let (kind, end) = (SpanKind::Forward, MonoNanos(begin.0 + 900));
+        Event::Span(Span { step: Step(step), kind, begin, end, cpu_nanos: 0 })
+    };
+    Batch { events: steps.map(span).collect(), ..empty(run, world_size, 0) }
+}
+
+/// Returns a batch like [`steps`], in which each collective has a size of its own.
+#[must_use]
+pub fn sizes(run: &str, seq: u64, steps: std::ops::Range<u64>, collectives: u32) -> Batch {
+    let mut batch = self::steps(run, 1, seq, steps, collectives);
+    for event in &mut batch.events {
+        if let Event::Bucket(bucket) = event {
+            bucket.bytes = 1_000 + bucket.step.0 * u64::from(collectives) + u64::from(bucket.bucket.0);
+            bucket.bucket = Bucket(0);
+        }
+    }
+    batch
 }
 
 /// Returns a batch with many generations of a layout, about as many as a batch may hold: 11 MiB in memory, or 32 x

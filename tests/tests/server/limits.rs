@@ -126,6 +126,41 @@ fn forty_imported_jobs_of_65536_ranks_cost_little_memory() -> anyhow::Result<()>
     Ok(())
 }
 
+/// Each run is one batch of 70 bytes.
+#[test]
+fn runs_of_65536_steps_that_never_end_cost_little_memory() -> anyhow::Result<()> {
+    const RUNS: u32 = 20;
+    let tried = Tried::start()?;
+    for run in 0..RUNS {
+        assert_eq!(tried.send(&hostile::unended(&format!("open-{run}"), 65_536, 0..65_536))?, 200);
+    }
+    let grown = tried.grown_while_others_are_served(1)?;
+    assert!(grown < 384 * MIB, "{RUNS} batches cost {grown} bytes");
+    let (_server, resident, _data) = tried.restart()?;
+    assert!(resident < 512 * MIB, "restarted with {resident} bytes");
+    Ok(())
+}
+
+/// Like the exchanges of a mixture of experts. The model of their times once tried all pairs of sizes.
+#[test]
+fn thirty_thousand_sizes_of_collectives_are_shown() -> anyhow::Result<()> {
+    let tried = Tried::start()?;
+    for seq in 0..5 {
+        let batch = hostile::sizes("sizes", seq, seq * 100..(seq + 1) * 100, 60);
+        assert_eq!(tried.send(&batch)?, 200);
+    }
+    let shown = |address: &str| {
+        let report = get_json(&format!("{address}/api/v1/runs/sizes")).ok()?;
+        (report["steps"].as_u64()? >= 498).then_some(report)
+    };
+    let report = wait_until("all steps", || shown(&tried.server.address))?;
+    assert_eq!(report["buckets"].as_array().map(Vec::len), Some(4_096));
+    assert!(report["gaps"].to_string().contains("buckets and sizes"), "{}", report["gaps"]);
+    let (server, _, _data) = tried.restart()?;
+    wait_until("all steps", || shown(&server.address))?;
+    Ok(())
+}
+
 #[test]
 fn only_so_many_layouts_of_a_run_are_kept() -> anyhow::Result<()> {
     let tried = Tried::start()?;
