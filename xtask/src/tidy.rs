@@ -54,6 +54,7 @@ const MAY_IMPORT: [(&str, &[&str]); 24] = [
         &[
             "paceline-agent",
             "paceline-analysis",
+            "paceline-background",
             "paceline-fuzz",
             "paceline-gpu",
             "paceline-import",

@@ -29,7 +29,7 @@ pub(super) struct Watch {
 impl Watch {
     /// Watches the rank processes of a run that are on this host, or start on it.
     pub(super) fn start(run: RunId) -> Self {
-        let (send, seen) = mpsc::channel();
+        let (send, seen) = mpsc::sync_channel(1);
         let work = move |stop: &Stop| {
             let mut processes = Processes::default();
             while !stop.is_asked() {

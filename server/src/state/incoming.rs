@@ -51,7 +51,11 @@ pub struct Incoming {
     /// The newest step that each rank has ended.
     ended: BTreeMap<Rank, Step>,
     /// The records that arrived after their step had closed. Without them the gap would look like inactivity.
-    late: Late,
+    late: LeftOut,
+    /// The records of ranks that did not end their step and went on to a later one.
+    unended: LeftOut,
+    /// The records that say again that a rank has ended a step.
+    repeated: LeftOut,
     /// The number of records beyond [`budget::RANK_STEP_RECORDS`] of one rank in one step.
     pub excess_records: u64,
     /// The number of closed steps that too few ranks had sent ([`budget::MIN_PRESENT`]).
@@ -64,20 +68,22 @@ pub struct Incoming {
     awake: i64,
 }
 
-/// Records that arrived after their step, or a later one, had closed.
+/// Records that are in no figure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Late {
+pub struct LeftOut {
     /// The number of records.
     pub records: u64,
     /// The first and the last of their steps.
     pub steps: Option<(Step, Step)>,
 }
 
-impl Late {
-    fn add(&mut self, step: Step) {
-        self.records += 1;
-        let (first, last) = self.steps.unwrap_or((step, step));
-        self.steps = Some((first.min(step), last.max(step)));
+impl LeftOut {
+    fn add(&mut self, step: Step, records: u64) {
+        if records > 0 {
+            self.records += records;
+            let (first, last) = self.steps.unwrap_or((step, step));
+            self.steps = Some((first.min(step), last.max(step)));
+        }
     }
 }
 
@@ -94,7 +100,9 @@ impl Incoming {
             open: BTreeMap::new(),
             gathered: Gathered::default(),
             ended: BTreeMap::new(),
-            late: Late::default(),
+            late: LeftOut::default(),
+            unended: LeftOut::default(),
+            repeated: LeftOut::default(),
             excess_records: 0,
             sparse_steps: 0,
             newest_closed: None,
@@ -112,13 +120,33 @@ impl Incoming {
 
     /// Returns the records that arrived too late for their steps.
     #[must_use]
-    pub fn late(&self) -> Late {
+    pub fn late(&self) -> LeftOut {
         self.late
+    }
+
+    /// Returns the records of ranks that did not end their step and went on to a later one.
+    #[must_use]
+    pub fn unended(&self) -> LeftOut {
+        self.unended
+    }
+
+    /// Returns the records that say again that a rank has ended a step.
+    #[must_use]
+    pub fn repeated(&self) -> LeftOut {
+        self.repeated
+    }
+
+    /// Returns the records of steps that are still open.
+    #[must_use]
+    pub fn waiting(&self) -> LeftOut {
+        let mut waiting = LeftOut::default();
+        self.gathered.each().for_each(|(step, records)| waiting.add(step, records));
+        waiting
     }
 
     /// Counts a record as late, whatever its step.
     pub fn add_late(&mut self, event: &Event) {
-        self.late.add(event.step());
+        self.late.add(event.step(), 1);
     }
 
     /// Sets the number of ranks that nothing records. No step waits for them.
@@ -135,7 +163,7 @@ impl Incoming {
     pub fn add(&mut self, rank: Rank, event: &Event) {
         let step = event.step();
         if self.newest_closed.is_some_and(|closed| step <= closed) {
-            self.late.add(step);
+            self.late.add(step, 1);
             return;
         }
         // A started collective shows progress and is not part of a step.
@@ -150,6 +178,7 @@ impl Incoming {
         match added {
             Added::Record => {}
             Added::Excess => self.excess_records += 1,
+            Added::Repeated => self.repeated.add(step, 1),
             Added::End => {
                 open.done += 1;
                 self.skip_to(rank, step);
@@ -159,13 +188,20 @@ impl Incoming {
 
     /// Drops the records of a rank in steps that it did not end: its process ended instead, and another begins.
     pub fn restart(&mut self, rank: Rank) {
-        self.open.keys().for_each(|&step| self.gathered.drop_unended((step, rank)));
+        let dropped = self.open.keys().map(|&step| (step, self.gathered.drop_unended((step, rank))));
+        let mut dropped: Vec<(Step, u64)> = dropped.filter(|(_, records)| *records > 0).collect();
+        // A process that ends is in the middle of one step.
+        dropped.pop();
+        dropped.into_iter().for_each(|(step, records)| self.unended.add(step, records));
     }
 
     /// Closes all open steps, because the job continues with `world_size` ranks. Returns those that any rank has ended. The others
     /// are still to come.
     pub fn change_world(&mut self, world_size: usize) -> Vec<Closed> {
-        self.gathered.drop_all_unended();
+        let newest = self.open.last_key_value().map(|(&step, _)| step);
+        self.gathered.drop_all_unended(|step, records| {
+            self.unended.add(step, if Some(step) == newest { 0 } else { records });
+        });
         self.open.retain(|_, open| open.done > 0);
         let closed = self.close_all();
         self.world_size = world_size;
@@ -234,6 +270,11 @@ impl Incoming {
         let open = self.open.remove(&step)?;
         let gathered = self.gathered.take(step);
         self.newest_closed = self.newest_closed.max(Some(step));
+        // A process that ends is in the middle of one step, the newest. It says nothing of that one's end.
+        if !self.open.is_empty() {
+            let unended = gathered.iter().filter(|(_, partial)| partial.record.is_none());
+            self.unended.add(step, unended.map(|(_, partial)| partial.records()).sum());
+        }
         if open.done == 0 {
             return None;
         }
@@ -259,8 +300,10 @@ impl Incoming {
 
 /// What became of a record.
 enum Added {
-    /// It was added, or is a second end of a step: a duplicate.
+    /// It was added, or belongs to no step.
     Record,
+    /// It is a second end of a step.
+    Repeated,
     /// It is beyond what is analyzed of one rank in one step.
     Excess,
     /// It ends the step.
@@ -277,7 +320,8 @@ fn add_to(partial: &mut Partial, event: &Event) -> Added {
             partial.record = Some(*record);
             return Added::End;
         }
-        Event::Step(_) | Event::Started(_) => {}
+        Event::Step(_) => return Added::Repeated,
+        Event::Started(_) => {}
     }
     Added::Record
 }
@@ -484,7 +528,7 @@ mod tests {
             incoming.add(Rank(0), &end_of(step));
             incoming.close_ready();
         }
-        assert_eq!(incoming.late(), Late { records: 3, steps: Some((Step(7), Step(99))) });
+        assert_eq!(incoming.late(), LeftOut { records: 3, steps: Some((Step(7), Step(99))) });
     }
 
     #[test]
@@ -570,5 +614,36 @@ mod tests {
         let closed = incoming.close_ready();
         let spans = |rank: usize| closed[0].records.ranks[rank].as_ref().map(|records| records.spans.len());
         assert_eq!((spans(0), spans(1)), (Some(0), Some(1)));
+    }
+
+    #[test]
+    fn what_is_in_no_step_is_counted_by_its_reason() {
+        let span = |step: u64| {
+            Event::Span(Span {
+                step: Step(step),
+                kind: SpanKind::Input,
+                begin: MonoNanos(0),
+                end: MonoNanos(1),
+                cpu_nanos: 0,
+            })
+        };
+        let mut incoming = Incoming::new(2);
+        for step in 0..3 {
+            incoming.add(Rank(0), &span(step));
+            incoming.add(Rank(1), &end_of(step));
+        }
+        incoming.add(Rank(1), &end_of(2));
+        assert_eq!(incoming.repeated(), LeftOut { records: 1, steps: Some((Step(2), Step(2))) });
+        assert_eq!(incoming.waiting(), LeftOut { records: 6, steps: Some((Step(0), Step(2))) });
+        // The process of rank 0 was in the middle of step 2, and never ended two steps before.
+        incoming.restart(Rank(0));
+        assert_eq!(incoming.unended(), LeftOut { records: 2, steps: Some((Step(0), Step(1))) });
+
+        let mut incoming = Incoming::new(1);
+        (0..3).for_each(|step| incoming.add(Rank(0), &span(step)));
+        incoming.add(Rank(0), &end_of(3));
+        incoming.add(Rank(0), &span(4));
+        assert_eq!(incoming.close_all().len(), 1);
+        assert_eq!(incoming.unended(), LeftOut { records: 3, steps: Some((Step(0), Step(2))) });
     }
 }

@@ -141,8 +141,9 @@ impl Lives {
     /// arrives now.
     #[must_use]
     pub fn is_past(&self, incarnation: Incarnation) -> bool {
-        let newest = self.lives.iter().rev().find(|life| life.began.is_some());
-        self.knows(incarnation) && newest.is_some_and(|newest| newest.incarnation != incarnation)
+        let mut newest_first = self.lives.iter().rev().filter(|life| life.began.is_some());
+        newest_first.next().is_some_and(|newest| newest.incarnation != incarnation)
+            && newest_first.any(|life| life.incarnation == incarnation)
     }
 
     /// Returns the time when the speaker was last heard from, or `None` if there is none or no batch of it is stored yet.

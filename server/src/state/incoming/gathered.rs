@@ -38,6 +38,11 @@ impl Partial {
         RANK_BYTES + allocated(&self.spans) + allocated(&self.buckets)
     }
 
+    /// Returns the number of records.
+    pub(super) fn records(&self) -> u64 {
+        (self.spans.len() + self.buckets.len() + usize::from(self.record.is_some())) as u64
+    }
+
     /// Returns the records of the rank if it has ended the step, and their size in bytes.
     pub(super) fn ended(mut self) -> Option<(Box<RankStep>, usize)> {
         let record = self.record?;
@@ -75,20 +80,29 @@ impl Gathered {
         changed
     }
 
-    /// Drops the records of a rank in a step that it did not end.
-    pub(super) fn drop_unended(&mut self, at: (Step, Rank)) {
-        if self.records.get(&at).is_some_and(|partial| partial.record.is_none())
-            && let Some(partial) = self.records.remove(&at)
-        {
-            self.bytes -= partial.bytes();
-        }
+    /// Returns the step of each rank's records, and their number.
+    pub(super) fn each(&self) -> impl Iterator<Item = (Step, u64)> {
+        self.records.iter().map(|(&(step, _), partial)| (step, partial.records()))
     }
 
-    /// Drops the records of all ranks in the steps that they did not end.
-    pub(super) fn drop_all_unended(&mut self) {
-        self.records.retain(|_, partial| {
+    /// Drops the records of a rank in a step that it did not end, and returns their number.
+    pub(super) fn drop_unended(&mut self, at: (Step, Rank)) -> u64 {
+        if self.records.get(&at).is_none_or(|partial| partial.record.is_some()) {
+            return 0;
+        }
+        let Some(partial) = self.records.remove(&at) else { return 0 };
+        self.bytes -= partial.bytes();
+        partial.records()
+    }
+
+    /// Drops the records of all ranks in the steps that they did not end. Calls `dropped` with each step and the number of records.
+    pub(super) fn drop_all_unended(&mut self, mut dropped: impl FnMut(Step, u64)) {
+        self.records.retain(|&(step, _), partial| {
             let is_ended = partial.record.is_some();
-            self.bytes -= if is_ended { 0 } else { partial.bytes() };
+            if !is_ended {
+                self.bytes -= partial.bytes();
+                dropped(step, partial.records());
+            }
             is_ended
         });
     }

@@ -14,6 +14,7 @@ use wire::views::{
 
 use super::super::budget::{self, RECENT_STEPS};
 use super::super::faults::Faults;
+use super::super::incoming::LeftOut;
 use super::{REPORTING_NANOS, RankState, Refused, Run};
 use crate::settings;
 use crate::store::batches::Condition;
@@ -192,7 +193,7 @@ impl Run {
         let has_all_steps = skipped == 0 && others.is_none() && self.steps.has_all_analysed();
         let course = if skipped == 0 { Vec::new() } else { self.course(ranks) };
         let facts = RunFacts { has_all_steps, course, ..self.facts(ranks, now) };
-        ReportWork { facts, gaps: self.gaps(others), steps }
+        ReportWork { facts, gaps: self.gaps(others, now), steps }
     }
 
     /// Returns steps that are spread evenly over those in memory, which show what grows over hours: as many as a live report covers, of
@@ -245,13 +246,13 @@ impl Run {
         let goodput = Err(Missing::PartOfRun);
         let has_all_steps = false;
         let facts = RunFacts { hang: None, failure: None, goodput, has_all_steps, ..self.facts(ranks, now) };
-        ReportWork { facts, gaps: self.gaps(others), steps }
+        ReportWork { facts, gaps: self.gaps(others, now), steps }
     }
 
     /// Returns the known gaps in what the server stored, and one in what a report covers.
-    fn gaps(&self, others: Option<Gap>) -> Vec<Gap> {
+    fn gaps(&self, others: Option<Gap>, now: ServerNanos) -> Vec<Gap> {
         let of_disk = self.condition.to_gaps().into_iter();
-        let mut gaps: Vec<Gap> = others.into_iter().chain(of_disk).chain(self.left_out()).collect();
+        let mut gaps: Vec<Gap> = others.into_iter().chain(of_disk).chain(self.left_out(now)).collect();
         let Refused { count, last } = &self.refused;
         if *count > 0 {
             let were = if *count == 1 { "batch was" } else { "batches were" };
@@ -262,14 +263,20 @@ impl Run {
     }
 
     /// Returns what was stored and is in no figure.
-    fn left_out(&self) -> impl Iterator<Item = Gap> {
-        let late = self.incoming.late();
-        let late = late.steps.map(|(first, last)| {
+    fn left_out(&self, now: ServerNanos) -> impl Iterator<Item = Gap> {
+        let none = LeftOut::default();
+        let waiting = if self.state(now).has_ended() { self.incoming.waiting() } else { none };
+        let why = [
+            (self.incoming.late(), "arrived after this step or a later one had closed"),
+            (self.incoming.unended(), "are of ranks that went on without ending the step"),
+            (self.incoming.repeated(), "say again that a rank has ended the step"),
+            (waiting, "wait for other ranks, which have not ended the step"),
+        ];
+        let records = why.into_iter().filter_map(|(records, why)| {
+            let (first, last) = records.steps?;
             let of = if first == last { format!("step {first}") } else { format!("steps {first} to {last}") };
-            format!(
-                "{} of {of} arrived after this step or a later one had closed: they are stored, and no figure includes them",
-                counted(late.records, "record")
-            )
+            let count = counted(records.records, "record");
+            Some(format!("{count} of {of} {why}: they are stored, and no figure includes them"))
         });
         let excess = self.incoming.excess_records;
         let excess = (excess > 0).then(|| {
@@ -284,8 +291,8 @@ impl Run {
                 budget::MIN_PRESENT
             )
         });
-        let sentences = [late, excess, unanalysed].into_iter().flatten();
-        sentences.map(|sentence| Gap { kind: GapKind::StoredRecords, sentence })
+        let sentences: Vec<String> = records.chain(excess).chain(unanalysed).collect();
+        sentences.into_iter().map(|sentence| Gap { kind: GapKind::StoredRecords, sentence })
     }
 
     /// Sets the condition of the run's files.
