@@ -137,6 +137,12 @@ impl Manifest {
         write_atomically(folder.disk.as_ref(), &path, &bytes)
     }
 
+    /// Returns true if there is no manifest.
+    #[must_use]
+    pub fn is_absent(&self) -> bool {
+        self.version == 0
+    }
+
     /// Returns the segment with this number.
     #[must_use]
     pub fn find(&self, number: u32) -> Option<&Sealed> {

@@ -123,6 +123,10 @@ fn seal_log(folder: &RunFolder, number: u32) -> Result<(), StoreError> {
         None => {
             let (batches, damage) = log_reader::read(folder, number, false)?;
             let is_damaged = damage.is_some();
+            if !is_damaged && batches.is_empty() && manifest.is_absent() {
+                // Without a manifest, a number without a file would mean that someone removed it.
+                return Ok(());
+            }
             if is_damaged || !batches.is_empty() {
                 let batches = segment::without_repetitions(batches);
                 let files = segment::write(folder, number, &batches)?;
