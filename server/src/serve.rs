@@ -182,7 +182,8 @@ pub fn raise_file_limit() {
 fn make_private(data: &Path) -> anyhow::Result<()> {
     let runs = data.join("runs");
     if !runs.is_dir() {
-        let context = || format!("cannot create the data directory {}", data.display());
+        let what = if data.is_dir() { "use" } else { "create" };
+        let context = || format!("cannot {what} the data directory {}", data.display());
         DirBuilder::new().recursive(true).mode(0o700).create(&runs).with_context(context)?;
     }
     restrict(&runs, |mode| mode & 0o700)?;

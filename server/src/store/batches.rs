@@ -55,16 +55,19 @@ impl Condition {
         let unnamed = unnamed.filter(|_| damaged.is_none());
         let sentences = [
             damaged.map(|(batches, named)| {
-                format!("the disk damaged at least {batches}, which no figure includes ({named})")
+                format!(
+                    "the files of at least {batches} are damaged or were removed, and no figure includes what they held ({named}); damaged \
+                     files are kept"
+                )
             }),
-            removed(&self.lost).map(|removed| format!("{removed}: no figure includes them")),
-            removed(&self.lost_since).map(|removed| {
-                format!("{removed}: figures include them only as long as this server has them in memory")
+            removed(&self.lost).map(|(removed, them)| format!("{removed}: no figure includes {them}")),
+            removed(&self.lost_since).map(|(removed, them)| {
+                format!("{removed}: figures include {them} only as long as this server has {them} in memory")
             }),
             unnamed.map(|missing| {
                 format!(
-                    "{} of {} missing among those that are stored: their files were removed, or they never arrived. No figure includes \
-                     them",
+                    "{} of {} missing among those that are stored, and no figure includes them: their files were removed, or they never \
+                     arrived",
                     batches(missing.batches),
                     if missing.batches == 1 { format!("{} is", missing.of) } else { format!("{} are", missing.of) }
                 )
@@ -136,10 +139,13 @@ fn batches(count: u64) -> String {
     format!("{count} {}", if count == 1 { "batch" } else { "batches" })
 }
 
-/// Returns a sentence without its end on batches that someone removed; `None` if none were.
-fn removed(losses: &[Loss]) -> Option<String> {
+/// Returns a sentence without its end on batches that someone removed, and the pronoun for them; `None` if none were.
+fn removed(losses: &[Loss]) -> Option<(String, &'static str)> {
     let (batches, named) = described(losses.iter().map(|loss| (loss.batches, &loss.reason)), 0)?;
-    Some(format!("at least {batches} were removed from the disk while the run was recorded ({named})"))
+    let (were, them) = if batches.starts_with("1 ") { ("was", "it") } else { ("were", "them") };
+    let sentence =
+        format!("at least {batches} {were} removed from the disk while the run was recorded ({named})");
+    Some((sentence, them))
 }
 
 /// Returns how many batches are lost, `least` at least, and where; `None` if none are.
