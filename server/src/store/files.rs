@@ -71,7 +71,7 @@ impl<'a> Files<'a> {
     /// Returns the number of segments without checksums, which an older version wrote.
     #[must_use]
     pub fn unchecked(&self) -> usize {
-        let unchecked = self.manifest.segments.iter().filter(|sealed| sealed.files.is_empty()).count();
+        let unchecked = self.manifest.segments.iter().filter(|sealed| sealed.is_unchecked()).count();
         unchecked - self.unnamed
     }
 

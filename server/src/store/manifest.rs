@@ -98,6 +98,20 @@ impl Sealed {
         Self { name, batches: 0, steps: None, files: BTreeMap::new(), damage: None }
     }
 
+    /// Returns a segment that was removed together with the manifest.
+    #[must_use]
+    pub fn removed(number: u32) -> Self {
+        let name = segment_name(number);
+        let reason = format!("{name} was removed together with the manifest");
+        Self { damage: Some(LogDamage { batches: 1, reason }), ..Self::unchecked(name) }
+    }
+
+    /// Returns true if an older version wrote the segment, without checksums.
+    #[must_use]
+    pub fn is_unchecked(&self) -> bool {
+        self.files.is_empty() && self.damage.is_none()
+    }
+
     /// Returns the segment's number.
     #[must_use]
     pub fn number(&self) -> u32 {
