@@ -170,7 +170,8 @@ fn nothing_is_appended_to_a_log_that_was_changed_in_place() {
     let layout = Layout::new(root.path());
     let zeros = |bytes: Vec<u8>| vec![0; bytes.len()];
     let half = |bytes: Vec<u8>| bytes[..bytes.len() / 2].to_vec();
-    let changes: [(&dyn Fn(Vec<u8>) -> Vec<u8>, u64); 4] =
+    type Change<'a> = &'a dyn Fn(Vec<u8>) -> Vec<u8>;
+    let changes: [(Change<'_>, u64); 4] =
         [(&zeros, 4), (&half, 2), (&|_| Vec::new(), 4), (&|bytes| bytes, 0)];
     for (run, (change, expected)) in runs(4).iter().zip(changes) {
         let mut writer = Writer::new(layout.clone());
@@ -220,9 +221,9 @@ fn a_damaged_list_of_losses_stops_no_batch() {
         }
         let list = layout.run(run).join("losses.json");
         if run == folder {
-            std::fs::create_dir(&list).unwrap()
+            std::fs::create_dir(&list).unwrap();
         } else {
-            std::fs::write(&list, b"{}").unwrap()
+            std::fs::write(&list, b"{}").unwrap();
         }
         let known = u64::from(run != unknown);
         assert_eq!(lost(&mut writer, run), known, "{run}");
