@@ -1,7 +1,7 @@
 //! A running server, started by `paceline serve` and `paceline run`: it holds the data directory and runs the log, the
 //! hub and the HTTP listener.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{DirBuilder, Permissions};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -36,6 +36,7 @@ use crate::store::batches;
 use crate::store::directory::{Held, Layout};
 use crate::store::log::Log;
 use crate::store::log::writer::{Writer, most_open};
+use crate::store::losses::Loss;
 use crate::store::recovery;
 use crate::store::sealer::{Closed, Sealer};
 use crate::vitals::Vitals;
@@ -95,11 +96,13 @@ impl Server {
         let clock = held.clock;
         let metrics = Arc::new(Metrics::new());
         let vitals = Vitals::default();
-        let ((runs, unsealed), runs_at) = (replay_all(&layout, clock).await?, layout.clone());
+        let (AllReplayed { runs, unsealed, stored }, runs_at) =
+            (replay_all(&layout, clock).await?, layout.clone());
         let (sealer, sealing) =
             Sealer::start(layout.clone(), &vitals).context("cannot start the sealer thread")?;
         sealer.seal_later(unsealed);
-        let writer = Writer::new(layout).holding_open(most_open(files_allowed()));
+        let mut writer = Writer::new(layout).holding_open(most_open(files_allowed()));
+        stored.into_iter().for_each(|(run, (batches, losses))| writer.knows(run, batches, losses));
         let log = Log::start(writer, metrics.server.clone(), sealer, &vitals)
             .context("cannot start the log thread")?;
         let listener = TcpListener::bind(options.listen)
@@ -181,7 +184,8 @@ pub fn raise_file_limit() {
 fn make_private(data: &Path) -> anyhow::Result<()> {
     let runs = data.join("runs");
     if !runs.is_dir() {
-        let context = || format!("cannot create the data directory {}", data.display());
+        let what = if data.is_dir() { "use" } else { "create" };
+        let context = || format!("cannot {what} the data directory {}", data.display());
         DirBuilder::new().recursive(true).mode(0o700).create(&runs).with_context(context)?;
     }
     restrict(&runs, |mode| mode & 0o700)?;
@@ -244,26 +248,40 @@ fn check_exposure(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Replays all runs before any log is written to. Returns the logs of ended runs, to be sealed.
-async fn replay_all(layout: &Layout, clock: ServerClock) -> anyhow::Result<(Collection, Vec<Closed>)> {
+/// What is known of all runs once they are read.
+#[derive(Default)]
+struct AllReplayed {
+    runs: Collection,
+    /// The logs of ended runs, to be sealed.
+    unsealed: Vec<Closed>,
+    /// What is stored of each run.
+    stored: Vec<(RunId, Stored)>,
+}
+
+/// The number of batches in each log or segment of a run, and what is lost.
+type Stored = (BTreeMap<u32, u64>, Vec<Loss>);
+
+/// Replays all runs before any log is written to.
+async fn replay_all(layout: &Layout, clock: ServerClock) -> anyhow::Result<AllReplayed> {
     let layout = layout.clone();
     let work = move || {
-        let (mut runs, mut unsealed, room) = (Collection::default(), Vec::new(), Room::default());
+        let (mut all, room) = (AllReplayed::default(), Room::default());
         let replayed = |id: &RunId| (id.clone(), replay_one(&layout, id, clock, &room));
         batches::each(&layout, replayed, |(id, replayed)| match replayed {
-            Some(Ok(run)) => {
+            Some(Ok((run, stored))) => {
+                all.stored.push((id.clone(), stored));
                 if let Replayed::Over(..) = &run {
-                    unsealed.extend(logs(&layout, id));
+                    all.unsealed.extend(logs(&layout, id));
                 }
-                runs.add(run);
+                all.runs.add(run);
             }
             Some(Err(reason)) => {
                 tracing::error!(run = %id, %reason, "this run cannot be read: it is not shown and accepts no batches");
-                runs.set_aside(id, reason);
+                all.runs.set_aside(id, reason);
             }
             None => {}
         })?;
-        Ok::<_, anyhow::Error>((runs, unsealed))
+        Ok::<_, anyhow::Error>(all)
     };
     tokio::task::spawn_blocking(work).await.context("cannot read the data directory")?
 }
@@ -273,7 +291,7 @@ fn replay_one(
     id: &RunId,
     clock: ServerClock,
     room: &Room,
-) -> Option<Result<Replayed, String>> {
+) -> Option<Result<(Replayed, Stored), String>> {
     recovery::cut_and_say(layout, id);
     let of = |run: Run| {
         let bytes = run.bytes();
@@ -284,7 +302,11 @@ fn replay_one(
         replayed
     };
     let run = replay::guarded_run(layout, id, room)?;
-    Some(run.and_then(|run| of(run).map_err(|_| "its summary fails: this is a defect of Paceline".into())))
+    Some(run.and_then(|run| {
+        let stored = run.stored();
+        let replayed = of(run).map_err(|_| "its summary fails: this is a defect of Paceline")?;
+        Ok((replayed, stored))
+    }))
 }
 
 /// Returns the logs of an ended run that are not sealed, or `None` if all are.

@@ -32,7 +32,7 @@ mod local_disk;
 pub mod log;
 pub mod log_format;
 mod log_reader;
-mod losses;
+pub mod losses;
 pub mod manifest;
 pub mod recovery;
 pub mod sealer;

@@ -128,6 +128,8 @@ pub async fn clock(State(app): State<App>) -> Json<ClockReading> {
 
 /// Returns the metrics in Prometheus text format.
 pub async fn metrics(State(app): State<App>) -> Result<Response, Failure> {
+    let can_store = app.log.can_store().await.is_ok();
+    app.metrics.server.can_store.set(i64::from(can_store));
     let text = app.metrics.encode().map_err(|error| Failure::Server(error.to_string()))?;
     Ok(([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response())
 }
@@ -137,7 +139,7 @@ pub async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// Answers 200 if the server accepts batches, and 503 with a reason otherwise.
+/// Answers 200 if the server accepts batches of a new run, and 503 with a reason otherwise.
 pub async fn readyz(State(app): State<App>) -> Response {
     if let Some(failure) = app.vitals.failure() {
         (StatusCode::SERVICE_UNAVAILABLE, format!("failed: {failure}\n")).into_response()

@@ -88,7 +88,7 @@ pub async fn accept(app: &App, frame: Bytes) -> Result<Response, Failure> {
     let (bytes, records) = (frame.len() as u64, batch.events.len() as u64);
     let record = Record { received, frame, decoded_bytes: batch.held_bytes() as u64 };
     let lost = app.log.append(batch.run.clone(), record).await.map_err(|error| deferred(app, &error))?;
-    if let Some(lost) = lost {
+    if !lost.is_empty() {
         app.hub.send(Command::Lost { run: batch.run.clone(), lost }).await?;
     }
     let receipt = receipt(&batch);

@@ -60,7 +60,7 @@ impl ServerMetrics {
         );
         let can_store = gauge(
             "paceline_server_can_store",
-            "Whether batches can be stored: 0 if the disk refused the newest ones.",
+            "Whether batches of a new run can be stored: 0 if the disk refuses them.",
         );
         can_store.set(1);
         let unauthorized = Opts::new(

@@ -22,7 +22,7 @@ use super::run::ReportWork;
 use super::snapshot::RunSnapshot;
 use super::steps::Placed;
 use super::usage::MeasureHistory;
-use crate::store::manifest::LogDamage;
+use crate::store::losses::Loss;
 
 /// A command for the hub.
 pub enum Command {
@@ -31,7 +31,7 @@ pub enum Command {
         /// The run.
         run: RunId,
         /// What is lost.
-        lost: LogDamage,
+        lost: Vec<Loss>,
     },
     /// Accept a batch. Answered once the batch is applied.
     Apply {

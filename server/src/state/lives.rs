@@ -8,7 +8,7 @@
 //! claimant therefore waits until the speaker has sent its end-of-run message or has been silent for [`SILENT_NANOS`].
 //! If the speaker keeps sending, the claimant is refused.
 
-use wire::batch::{Batch, Drop, Note};
+use wire::batch::{Batch, Drop, DropReason, Note};
 use wire::clock::ServerNanos;
 use wire::ids::{BatchSeq, Incarnation};
 
@@ -24,8 +24,8 @@ const CLAIM_NANOS: i64 = 10_000_000_000;
 const MAX_CLAIMS: usize = 64;
 /// The largest number of incarnations of one rank: a restart every ten minutes for a week. Each takes about 100 bytes.
 const MAX_LIVES: usize = 1_024;
-/// The largest number of ranges of sequence numbers per incarnation, 16 bytes each. The gap between two ranges is a
-/// batch that the agent dropped.
+/// The largest number of ranges of sequence numbers per incarnation, 24 bytes each. The gap between two ranges is a
+/// batch that the agent dropped, or that was stored and lost.
 const MAX_RANGES: usize = 256;
 
 /// The incarnations of one rank.
@@ -176,7 +176,7 @@ impl Lives {
         });
         let is_past = self.is_past(batch.incarnation);
         let life = &mut self.lives[at];
-        life.numbers.add(batch.seq);
+        life.numbers.add(batch.seq, given_up(&batch.drops));
         life.drops.clone_from(&batch.drops);
         if is_past {
             return;
@@ -206,6 +206,13 @@ impl Lives {
         all
     }
 
+    /// Returns the number of batches that are missing between those of each process, or before the first, and that the process did not
+    /// say to have given up.
+    #[must_use]
+    pub fn missing(&self) -> u64 {
+        self.lives.iter().fold(0_u64, |sum, life| sum.saturating_add(life.numbers.missing()))
+    }
+
     fn find(&self, incarnation: Incarnation) -> Option<&Life> {
         // Most batches are from the newest incarnation.
         self.lives.iter().rev().find(|life| life.incarnation == incarnation)
@@ -224,19 +231,39 @@ pub fn is_goodbye_by_another(batch: &Batch) -> bool {
         && batch.probes.is_empty()
 }
 
+/// Returns the number of records that a process gave up with whole batches. A full ring loses records before they are in a batch.
+fn given_up(drops: &[Drop]) -> u64 {
+    let of_batches = drops.iter().filter(|drop| drop.reason != DropReason::RingFull);
+    of_batches.fold(0_u64, |sum, drop| sum.saturating_add(drop.count))
+}
+
+/// A range of sequence numbers that have arrived.
+#[derive(Clone, Copy)]
+struct Range {
+    first: u64,
+    last: u64,
+    /// The records that the process had given up by the last batch before the range. If it has given up more since then, the gap before
+    /// the range may be that.
+    given_up_before: u64,
+}
+
 /// The sequence numbers that have arrived, as ranges.
 #[derive(Default)]
 struct Numbers {
-    /// The first and the last number of each range, in order, with a gap between any two ranges.
-    ranges: Vec<(u64, u64)>,
+    /// In order, with a gap between any two ranges.
+    ranges: Vec<Range>,
     /// Below this number, the numbers that have not arrived are no longer distinguished from those that have.
     unknown_below: u64,
+    /// The number of those that are missing below it.
+    missing_below: u64,
+    /// The records that the process has given up with whole batches.
+    given_up: u64,
 }
 
 impl Numbers {
     fn is_new(&self, BatchSeq(number): BatchSeq) -> Result<(), Denied> {
-        let behind = self.ranges.partition_point(|&(first, _)| first <= number);
-        let is_known = behind > 0 && number <= self.ranges[behind - 1].1;
+        let behind = self.ranges.partition_point(|range| range.first <= number);
+        let is_known = behind > 0 && number <= self.ranges[behind - 1].last;
         match (is_known, number < self.unknown_below) {
             (true, _) => Err(Denied::Duplicate),
             (false, true) => Err(Denied::TooOld),
@@ -244,24 +271,43 @@ impl Numbers {
         }
     }
 
-    fn add(&mut self, BatchSeq(number): BatchSeq) {
-        let behind = self.ranges.partition_point(|&(first, _)| first <= number);
-        let follows = behind > 0 && self.ranges[behind - 1].1.checked_add(1) == Some(number);
+    /// Adds the number of a batch by which the process had given up so many records.
+    fn add(&mut self, BatchSeq(number): BatchSeq, given_up: u64) {
+        let behind = self.ranges.partition_point(|range| range.first <= number);
+        let follows = behind > 0 && self.ranges[behind - 1].last.checked_add(1) == Some(number);
         let precedes =
-            self.ranges.get(behind).is_some_and(|&(first, _)| number.checked_add(1) == Some(first));
+            self.ranges.get(behind).is_some_and(|range| number.checked_add(1) == Some(range.first));
         match (follows, precedes) {
             (true, true) => {
-                self.ranges[behind - 1].1 = self.ranges[behind].1;
+                self.ranges[behind - 1].last = self.ranges[behind].last;
                 self.ranges.remove(behind);
             }
-            (true, false) => self.ranges[behind - 1].1 = number,
-            (false, true) => self.ranges[behind].0 = number,
-            (false, false) => self.ranges.insert(behind, (number, number)),
+            (true, false) => self.ranges[behind - 1].last = number,
+            (false, true) => self.ranges[behind].first = number,
+            (false, false) => {
+                let before = self.ranges.get(behind).map_or(self.given_up, |range| range.given_up_before);
+                self.ranges.insert(behind, Range { first: number, last: number, given_up_before: before });
+            }
         }
+        self.given_up = self.given_up.max(given_up);
         if self.ranges.len() > MAX_RANGES {
-            let (_, last) = self.ranges.remove(0);
-            self.unknown_below = last.saturating_add(1);
+            self.missing_below = self.missing_below.saturating_add(self.missing_before(0));
+            let range = self.ranges.remove(0);
+            self.unknown_below = range.last.saturating_add(1);
         }
+    }
+
+    /// Returns the number of missing batches that the process did not say to have given up.
+    fn missing(&self) -> u64 {
+        let known = (0..self.ranges.len()).fold(0_u64, |sum, at| sum.saturating_add(self.missing_before(at)));
+        self.missing_below.saturating_add(known)
+    }
+
+    /// Returns the number of batches that are missing before a range.
+    fn missing_before(&self, at: usize) -> u64 {
+        let range = self.ranges[at];
+        let from = if at == 0 { self.unknown_below } else { self.ranges[at - 1].last.saturating_add(1) };
+        if self.given_up > range.given_up_before { 0 } else { range.first.saturating_sub(from) }
     }
 }
 

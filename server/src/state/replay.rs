@@ -94,7 +94,7 @@ fn run_within(layout: &Layout, id: &RunId, room: &Room) -> Result<Option<Run>, S
     // The run stays in memory, so the room stays taken.
     taken.bytes = 0;
     if replayed.is_none() && condition.has_lost_batches() {
-        let reasons: Vec<String> = condition.to_gaps().into_iter().map(|gap| gap.sentence).collect();
+        let reasons: Vec<String> = condition.to_gaps(None).into_iter().map(|gap| gap.sentence).collect();
         return Err(StoreError::content(&layout.run(id), reasons.join("; ")));
     }
     if let Some(run) = &mut replayed {

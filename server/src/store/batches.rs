@@ -1,5 +1,6 @@
 //! Reads the stored batches of runs, in the order in which they arrived.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 
@@ -10,8 +11,8 @@ use wire::views::{Gap, GapKind};
 use super::StoreError;
 use super::directory::Layout;
 use super::files::Files;
-use super::folder::RunFolder;
-use super::losses;
+use super::folder::{RunFolder, segment_name};
+use super::losses::{self, Loss};
 use super::manifest::LogDamage;
 use super::segment::Received;
 
@@ -21,31 +22,67 @@ const MAX_NAMED: usize = 5;
 /// The condition of a run's files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Condition {
+    /// The number of batches in each log, or in the segment made of it.
+    pub stored: BTreeMap<u32, u64>,
     /// Acknowledged batches that are lost.
     pub damage: Vec<LogDamage>,
-    /// Acknowledged batches that were removed while a server recorded the run.
-    pub lost: Vec<LogDamage>,
+    /// Acknowledged batches that were removed while a server recorded the run, before its files were read.
+    pub lost: Vec<Loss>,
+    /// Acknowledged batches that were removed since then. They are in memory.
+    pub lost_since: Vec<Loss>,
+    /// Why the list of removed batches cannot be read.
+    pub unlisted: Option<String>,
     /// The number of segments without checksums, which an older version wrote.
     pub unchecked: usize,
     /// The number of segments that the manifest does not name, and that are read without checksums.
     pub unnamed: usize,
+    /// The numbers of logs that are missing, if the manifest is too: it would say whether they had batches.
+    pub skipped: Vec<u32>,
 }
 
 impl Condition {
-    /// Returns what a report on the run does not cover.
+    /// Returns what a report on the run does not cover. `missing` is the number of batches of the ranks that are missing between those
+    /// that were read, with a description, if any are.
     #[must_use]
-    pub fn to_gaps(&self) -> Vec<Gap> {
-        let damaged = described(&self.damage).map(|(batches, named)| {
-            format!(
-                "the disk damaged at least {batches}, which no figure includes ({named}); the damaged files are kept"
-            )
-        });
-        let lost = described(&self.lost).map(|(batches, named)| {
-            format!(
-                "at least {batches} were removed from the disk while the run was recorded ({named}): figures include them only as long as \
-                 this server has them in memory"
-            )
-        });
+    pub fn to_gaps(&self, missing: Option<&MissingBatches>) -> Vec<Gap> {
+        let named: u64 = self.damage.iter().map(|damage| damage.batches).sum();
+        let lost: u64 = self.lost.iter().map(|loss| loss.batches).sum();
+        let unnamed = missing.filter(|missing| missing.batches > named + lost);
+        let beyond_lost = unnamed.map_or(0, |missing| missing.batches - lost);
+        let damaged =
+            described(self.damage.iter().map(|damage| (damage.batches, &damage.reason)), beyond_lost);
+        // What is missing is what the disk damaged, as far as anyone knows.
+        let unnamed = unnamed.filter(|_| damaged.is_none());
+        let sentences = [
+            damaged.map(|(batches, named)| {
+                format!(
+                    "the files of at least {batches} are damaged or were removed, and no figure includes what they held ({named}); damaged \
+                     files are kept"
+                )
+            }),
+            removed(&self.lost).map(|(removed, them)| format!("{removed}: no figure includes {them}")),
+            removed(&self.lost_since).map(|(removed, them)| {
+                format!("{removed}: figures include {them} only as long as this server has {them} in memory")
+            }),
+            unnamed.map(|missing| {
+                format!(
+                    "{} of {} missing among those that are stored, and no figure includes them: their files were removed, or they never \
+                     arrived",
+                    batches(missing.batches),
+                    if missing.batches == 1 { format!("{} is", missing.of) } else { format!("{} are", missing.of) }
+                )
+            }),
+            self.unlisted.as_ref().map(|reason| {
+                format!("which batches were removed from the disk before is not known: {reason}")
+            }),
+            self.skipped(),
+        ];
+        let of_batches = sentences.into_iter().flatten().map(|sentence| (GapKind::StoredBatches, sentence));
+        let of_checksums = self.of_checksums().map(|sentence| (GapKind::Checksums, sentence));
+        of_batches.chain(of_checksums).map(|(kind, sentence)| Gap { kind, sentence }).collect()
+    }
+
+    fn of_checksums(&self) -> impl Iterator<Item = String> {
         let unchecked = segments(self.unchecked).map(|(segments, them)| {
             format!("an older version wrote {segments} without checksums: damage to {them} is not detected")
         });
@@ -55,34 +92,77 @@ impl Condition {
                  replaced"
             )
         });
-        let of_batches =
-            [damaged, lost].into_iter().flatten().map(|sentence| (GapKind::StoredBatches, sentence));
-        let of_checksums =
-            [unchecked, unnamed].into_iter().flatten().map(|sentence| (GapKind::Checksums, sentence));
-        of_batches.chain(of_checksums).map(|(kind, sentence)| Gap { kind, sentence }).collect()
+        [unchecked, unnamed].into_iter().flatten()
+    }
+
+    fn skipped(&self) -> Option<String> {
+        let names = self.skipped.iter().take(MAX_NAMED).map(|&number| segment_name(number));
+        let names = names.collect::<Vec<_>>().join(", ");
+        let more = self.skipped.len().saturating_sub(MAX_NAMED);
+        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+        (!self.skipped.is_empty()).then(|| {
+            format!(
+                "{names}{more} may have been removed together with manifest.json, which would say so: no figure includes the batches of \
+                 a segment that was"
+            )
+        })
     }
 
     /// Returns true if acknowledged batches cannot be read.
     #[must_use]
     pub fn has_lost_batches(&self) -> bool {
-        !self.damage.is_empty() || !self.lost.is_empty()
+        !self.damage.is_empty() || !self.lost.is_empty() || self.unlisted.is_some()
+    }
+
+    /// Forgets the losses whose files are back with all that they held, and names no file twice.
+    fn forgive(&mut self) {
+        let stored = &self.stored;
+        let is_back = |loss: &Loss| {
+            loss.file.is_some_and(|file| stored.get(&file.number).is_some_and(|&there| there >= file.held))
+        };
+        self.lost.retain(|loss| !is_back(loss));
+        let known = |number| self.lost.iter().any(|loss| loss.file.is_some_and(|file| file.number == number));
+        self.skipped.retain(|&number| !known(number));
     }
 }
 
-/// Returns how many batches are lost, and where; `None` if none are.
-fn described(damage: &[LogDamage]) -> Option<(String, String)> {
-    if damage.is_empty() {
-        return None;
-    }
-    let batches: u64 = damage.iter().map(|damage| damage.batches).sum();
+/// Batches that are missing between those that were read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissingBatches {
+    /// Their number.
+    pub batches: u64,
+    /// Whose they are, such as `rank 0`.
+    pub of: String,
+}
+
+fn batches(count: u64) -> String {
+    format!("{count} {}", if count == 1 { "batch" } else { "batches" })
+}
+
+/// Returns a sentence without its end on batches that someone removed, and the pronoun for them; `None` if none were.
+fn removed(losses: &[Loss]) -> Option<(String, &'static str)> {
+    let (batches, named) = described(losses.iter().map(|loss| (loss.batches, &loss.reason)), 0)?;
+    let (were, them) = if batches.starts_with("1 ") { ("was", "it") } else { ("were", "them") };
+    let sentence =
+        format!("at least {batches} {were} removed from the disk while the run was recorded ({named})");
+    Some((sentence, them))
+}
+
+/// Returns how many batches are lost, `least` at least, and where; `None` if none are.
+fn described<'a>(
+    damage: impl ExactSizeIterator<Item = (u64, &'a String)> + Clone,
+    least: u64,
+) -> Option<(String, String)> {
+    let count = damage.len();
+    let batches: u64 = damage.clone().map(|(batches, _)| batches).sum::<u64>().max(least);
     let batches = format!("{batches} stored {}", if batches == 1 { "batch" } else { "batches" });
-    let named = damage.iter().take(MAX_NAMED).map(|damage| damage.reason.as_str());
+    let named = damage.take(MAX_NAMED).map(|(_, reason)| reason.as_str());
     let named = named.collect::<Vec<_>>().join("; ");
-    let more = match damage.len().saturating_sub(MAX_NAMED) {
+    let more = match count.saturating_sub(MAX_NAMED) {
         0 => String::new(),
         more => format!("; and {more} more files"),
     };
-    Some((batches, named + &more))
+    (count > 0).then_some((batches, named + &more))
 }
 
 /// Returns a number of segments, and the pronoun for them; `None` for 0.
@@ -149,17 +229,19 @@ pub fn each_batch<E: From<StoreError>>(
     mut visit: impl FnMut(Received) -> Result<(), E>,
 ) -> Result<Condition, E> {
     let mut files = Files::list(folder)?;
-    let mut condition = Condition {
-        lost: losses::read(folder)?,
-        unchecked: files.unchecked(),
-        unnamed: files.unnamed(),
-        ..Condition::default()
+    let (lost, unlisted) = match losses::read(folder) {
+        Ok(lost) => (lost, None),
+        Err(error) => (Vec::new(), Some(error.to_string())),
     };
+    let (unchecked, unnamed, skipped) = (files.unchecked(), files.unnamed(), files.skipped());
+    let mut condition = Condition { lost, unlisted, unchecked, unnamed, skipped, ..Condition::default() };
     for number in files.numbers() {
         let (batches, damage) = files.read(number, None)?;
         condition.damage.extend(damage);
+        condition.stored.insert(number, batches.len() as u64);
         batches.into_iter().try_for_each(&mut visit)?;
     }
+    condition.forgive();
     Ok(condition)
 }
 

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use wire::ids::RunId;
 
 use super::disk::Disk;
-use super::folder::RunFolder;
+use super::folder::{RunFolder, log_name};
 use super::local_disk::{self, LocalDisk};
 use super::{StoreError, signed};
 use crate::clock::ServerClock;
@@ -27,8 +27,10 @@ pub fn default_path() -> PathBuf {
         .unwrap_or_else(|| PathBuf::from("paceline-data"))
 }
 
-/// The size of the file that is written to find out whether anything can be written, in bytes: more than fits beside a file's name.
-const TRIAL_BYTES: usize = 4_096;
+/// The folder in which is found out whether a run can be stored. No run may have this name.
+const TRIAL: &str = ".trial";
+/// The size of the log that is written to find that out, in bytes: more than a usual group of batches.
+const TRIAL_BYTES: usize = 16_384;
 
 /// Returns the path without the links in the part of it that exists.
 fn without_links(path: &Path) -> PathBuf {
@@ -109,14 +111,27 @@ impl Layout {
         read(self)?.address
     }
 
-    /// Writes a small file and removes it.
+    /// Does what the first batch of a new run needs: creates a folder beside those of the runs, and writes and syncs a log in it. Then
+    /// removes both.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be written, for example because the disk is full.
+    /// Returns an error if that cannot be done, for example because the disk is full.
     pub fn try_to_write(&self) -> Result<(), StoreError> {
-        let path = self.root.join("trial.tmp");
-        self.disk.write(&path, &[0; TRIAL_BYTES]).map_err(StoreError::io(&path, "write"))?;
-        self.disk.remove(&path).map_err(StoreError::io(&path, "remove"))
+        let disk = self.disk.as_ref();
+        let runs = self.root.join("runs");
+        let (folder, path) = (runs.join(TRIAL), runs.join(TRIAL).join(log_name(1)));
+        disk.create_folder(&folder).map_err(StoreError::io(&folder, "create"))?;
+        let written = disk.write(&path, &[0; TRIAL_BYTES]).map_err(StoreError::io(&path, "write"));
+        let synced = written.and_then(|()| {
+            [&folder, &runs]
+                .into_iter()
+                .try_for_each(|folder| disk.sync_folder(folder).map_err(StoreError::io(folder, "sync")))
+        });
+        let removed = match disk.remove(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(StoreError::io(&path, "remove")(error)),
+            _ => disk.remove_folder(&folder).map_err(StoreError::io(&folder, "remove")),
+        };
+        synced.and(removed)
     }
 
     /// Returns the files of a run.
@@ -315,6 +330,22 @@ mod tests {
         let clock = first.clock;
         drop(first);
         assert_eq!(Held::acquire(Layout::new(root.path())).unwrap().clock, clock);
+    }
+
+    #[test]
+    fn a_trial_needs_what_a_new_run_needs_and_leaves_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let (layout, runs) = (Layout::new(root.path()), root.path().join("runs"));
+        layout.create().unwrap();
+        // As a server leaves it that is killed during a trial.
+        fs::create_dir(runs.join(TRIAL)).unwrap();
+        fs::write(runs.join(TRIAL).join(log_name(1)), b"").unwrap();
+        layout.try_to_write().unwrap();
+        assert_eq!((fs::read_dir(&runs).unwrap().count(), layout.runs().unwrap()), (0, vec![]));
+        assert!(RunId::new(TRIAL).is_err(), "no run has this name");
+        fs::remove_dir(&runs).unwrap();
+        fs::write(&runs, b"").unwrap();
+        layout.try_to_write().unwrap_err();
     }
 
     #[test]

@@ -26,11 +26,11 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// Returns an error if the file exists or cannot be created.
     fn create(&self, path: &Path) -> io::Result<Box<dyn AppendFile>>;
 
-    /// Opens a file for appending, and returns its length.
+    /// Opens a file for appending.
     ///
     /// # Errors
     /// Returns an error if the file does not exist or cannot be opened.
-    fn reopen(&self, path: &Path) -> io::Result<(Box<dyn AppendFile>, u64)>;
+    fn reopen(&self, path: &Path) -> io::Result<Box<dyn AppendFile>>;
 
     /// Creates or replaces a file and syncs its content. A crash may leave any part of the content.
     ///
@@ -62,11 +62,36 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// Returns an error if a folder cannot be created.
     fn create_folder(&self, path: &Path) -> io::Result<()>;
 
+    /// Returns the stamp of a folder. It changes whenever a name in the folder is added or removed.
+    ///
+    /// # Errors
+    /// Returns an error if the folder does not exist or cannot be inspected.
+    fn stamp(&self, folder: &Path) -> io::Result<Stamp>;
+
+    /// Removes an empty folder.
+    ///
+    /// # Errors
+    /// Returns an error if the folder is not empty or cannot be removed.
+    fn remove_folder(&self, path: &Path) -> io::Result<()>;
+
     /// Makes the names in a folder durable.
     ///
     /// # Errors
     /// Returns an error if the folder cannot be opened or synced.
     fn sync_folder(&self, path: &Path) -> io::Result<()>;
+}
+
+/// When a folder's names last changed, and which folder it is. Only comparing two of them means anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp(pub [i128; 3]);
+
+/// The state of an open file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileState {
+    /// The length, in bytes.
+    pub length: u64,
+    /// When the content last changed. Only comparing two of them means anything.
+    pub changed: i128,
 }
 
 /// A file that is open for appending.
@@ -88,6 +113,12 @@ pub trait AppendFile: Send {
     /// # Errors
     /// Returns an error if the file cannot be truncated.
     fn cut(&mut self, length: u64) -> io::Result<()>;
+
+    /// Returns the length of the file, and when it last changed.
+    ///
+    /// # Errors
+    /// Returns an error if the file cannot be inspected.
+    fn state(&self) -> io::Result<FileState>;
 
     /// Returns true if `path` still names this file.
     ///

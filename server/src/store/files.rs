@@ -10,6 +10,9 @@ use super::manifest::{LogDamage, Manifest, Sealed};
 use super::segment::Received;
 use super::{StepRange, StoreError, log_reader, segment};
 
+/// The most numbers without a file that are returned.
+const MAX_SKIPPED: usize = 1_000;
+
 /// The batches of a number, and the damage that hides other batches.
 pub type Content = (Vec<Received>, Option<LogDamage>);
 
@@ -20,6 +23,8 @@ pub struct Files<'a> {
     numbers: BTreeSet<u32>,
     /// The number of segments that the manifest did not name.
     unnamed: usize,
+    /// Whether there is a manifest that names all segments.
+    is_complete: bool,
 }
 
 impl<'a> Files<'a> {
@@ -33,18 +38,28 @@ impl<'a> Files<'a> {
         let segments = folder.segments()?;
         let logs = folder.logs()?;
         let mut manifest = Manifest::read(folder)?;
+        let is_absent = manifest.is_absent();
         let is_lost = |number: &u32| !logs.contains(number) && manifest.find(*number).is_none();
         let unnamed: Vec<u32> = segments.into_iter().filter(is_lost).collect();
         unnamed.iter().for_each(|&number| manifest.put(Sealed::unchecked(segment_name(number))));
         let sealed = manifest.segments.iter().map(Sealed::number);
         let numbers = logs.into_iter().chain(sealed).collect();
-        Ok(Self { folder, manifest, numbers, unnamed: unnamed.len() })
+        let is_complete = !is_absent && unnamed.is_empty();
+        Ok(Self { folder, manifest, numbers, unnamed: unnamed.len(), is_complete })
     }
 
     /// Returns the number of segments that the manifest does not name although their logs are gone: it was removed or replaced.
     #[must_use]
     pub fn unnamed(&self) -> usize {
         self.unnamed
+    }
+
+    /// Returns the numbers that no file has although there is a later one, if there is no manifest or it does not name segments that are
+    /// there. Otherwise such a number had no batches: the manifest would name its segment.
+    #[must_use]
+    pub fn skipped(&self) -> Vec<u32> {
+        let last = if self.is_complete { 0 } else { self.numbers.last().copied().unwrap_or(0) };
+        (1..last).filter(|number| !self.numbers.contains(number)).take(MAX_SKIPPED).collect()
     }
 
     /// Returns the numbers of all files, oldest first.
@@ -56,7 +71,7 @@ impl<'a> Files<'a> {
     /// Returns the number of segments without checksums, which an older version wrote.
     #[must_use]
     pub fn unchecked(&self) -> usize {
-        let unchecked = self.manifest.segments.iter().filter(|sealed| sealed.files.is_empty()).count();
+        let unchecked = self.manifest.segments.iter().filter(|sealed| sealed.is_unchecked()).count();
         unchecked - self.unnamed
     }
 

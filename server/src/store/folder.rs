@@ -1,5 +1,6 @@
 //! The files of one run: logs and segments by number.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,6 +9,18 @@ use wire::ids::RunId;
 
 use super::StoreError;
 use super::disk::Disk;
+
+/// The file that says which batches of the run someone has removed.
+pub(super) const LOSSES: &str = "losses.json";
+
+/// What a run's directory holds.
+#[derive(Debug)]
+pub(super) struct Names {
+    /// The numbers that have a log or a segment, finished or not.
+    pub numbers: BTreeSet<u32>,
+    /// Whether there is a list of losses.
+    pub has_losses: bool,
+}
 
 /// The directory of a run. Log N becomes segment N, so the numbers order logs and segments by time.
 #[derive(Clone, Debug)]
@@ -38,7 +51,7 @@ impl RunFolder {
     /// # Errors
     /// Returns an error if the directory exists and cannot be listed.
     pub fn logs(&self) -> Result<Vec<u32>, StoreError> {
-        let mut numbers: Vec<u32> = self.names()?.iter().filter_map(|name| log_number(name)).collect();
+        let mut numbers: Vec<u32> = self.listed()?.iter().filter_map(|name| log_number(name)).collect();
         numbers.sort_unstable();
         Ok(numbers)
     }
@@ -48,7 +61,7 @@ impl RunFolder {
     /// # Errors
     /// Returns an error if the directory exists and cannot be listed.
     pub fn segments(&self) -> Result<Vec<u32>, StoreError> {
-        Ok(self.names()?.iter().filter_map(|name| segment_number(name)).collect())
+        Ok(self.listed()?.iter().filter_map(|name| segment_number(name)).collect())
     }
 
     /// Returns the largest number of any log or segment, finished or not, or 0 if there is none.
@@ -56,12 +69,20 @@ impl RunFolder {
     /// # Errors
     /// Returns an error if the directory exists and cannot be listed.
     pub fn newest(&self) -> Result<u32, StoreError> {
-        let names = self.names()?;
-        let numbers = names.iter().filter_map(|name| log_number(name).or_else(|| segment_number(name)));
-        Ok(numbers.max().unwrap_or(0))
+        Ok(self.names()?.numbers.last().copied().unwrap_or(0))
     }
 
-    fn names(&self) -> Result<Vec<String>, StoreError> {
+    /// Returns what the directory holds; nothing if it does not exist.
+    ///
+    /// # Errors
+    /// Returns an error if the directory exists and cannot be listed.
+    pub(super) fn names(&self) -> Result<Names, StoreError> {
+        let names = self.listed()?;
+        let numbers = names.iter().filter_map(|name| log_number(name).or_else(|| segment_number(name)));
+        Ok(Names { numbers: numbers.collect(), has_losses: names.iter().any(|name| name == LOSSES) })
+    }
+
+    fn listed(&self) -> Result<Vec<String>, StoreError> {
         match self.disk.list(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
             listed => listed.map_err(StoreError::io(&self.path, "list")),

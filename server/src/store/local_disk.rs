@@ -13,11 +13,11 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, CWD, Dir, Mode, OFlags, ResolveFlags, fsync, mkdirat, openat, openat2, renameat, unlinkat,
+    AtFlags, CWD, Dir, Mode, OFlags, ResolveFlags, fstat, fsync, mkdirat, openat, openat2, renameat, unlinkat,
 };
 use rustix::io::Errno;
 
-use super::disk::{AppendFile, Disk};
+use super::disk::{AppendFile, Disk, FileState, Stamp};
 
 /// The file system of this machine. New files and folders are private to the user whatever the process's umask is,
 /// because `paceline run` leaves the umask to its ranks.
@@ -49,10 +49,8 @@ impl Disk for LocalDisk {
         Ok(Box::new(open(path, OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL)?))
     }
 
-    fn reopen(&self, path: &Path) -> io::Result<(Box<dyn AppendFile>, u64)> {
-        let file = open_to_change(path, OFlags::APPEND)?;
-        let length = file.metadata()?.len();
-        Ok((Box::new(file), length))
+    fn reopen(&self, path: &Path) -> io::Result<Box<dyn AppendFile>> {
+        Ok(Box::new(open_to_change(path, OFlags::APPEND)?))
     }
 
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -98,6 +96,17 @@ impl Disk for LocalDisk {
         }
     }
 
+    fn stamp(&self, folder: &Path) -> io::Result<Stamp> {
+        let there = fstat(open_folder(folder)?)?;
+        let changed = i128::from(there.st_mtime) * 1_000_000_000 + i128::from(there.st_mtime_nsec);
+        Ok(Stamp([changed, i128::from(there.st_dev), i128::from(there.st_ino)]))
+    }
+
+    fn remove_folder(&self, path: &Path) -> io::Result<()> {
+        let (folder, name) = place(path)?;
+        Ok(unlinkat(folder, name, AtFlags::REMOVEDIR)?)
+    }
+
     fn sync_folder(&self, path: &Path) -> io::Result<()> {
         Ok(fsync(open_folder(path)?)?)
     }
@@ -116,11 +125,18 @@ impl AppendFile for File {
         self.set_len(length)
     }
 
+    fn state(&self) -> io::Result<FileState> {
+        let own = self.metadata()?;
+        let changed = i128::from(own.mtime()) * 1_000_000_000 + i128::from(own.mtime_nsec());
+        Ok(FileState { length: own.len(), changed })
+    }
+
     fn is_at(&self, path: &Path) -> io::Result<bool> {
         let own = self.metadata()?;
         match std::fs::symlink_metadata(path) {
             Ok(there) => Ok((there.dev(), there.ino()) == (own.dev(), own.ino())),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            // There may be a file in place of the folder.
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -205,6 +221,10 @@ mod tests {
         assert!(disk.rename(&root.join("run/victim"), &root.join("mine")).is_err());
         assert_eq!(fs::read(&victim).unwrap(), b"precious");
         assert!(!outside.path().join("new").exists());
+        disk.write(&root.join("log"), b"x").unwrap();
+        assert_eq!(fs::read(&victim).unwrap(), b"precious", "the link is replaced and not what it names");
+        disk.remove(&root.join("log")).unwrap();
+        symlink(&victim, root.join("log")).unwrap();
         disk.remove(&root.join("log")).unwrap();
         assert!(victim.exists(), "the link is removed and not what it names");
     }
@@ -245,13 +265,23 @@ mod tests {
         let mut file = disk.create(&path).unwrap();
         file.append(b"ab").unwrap();
         assert!(disk.create(&path).is_err(), "it exists");
-        assert_eq!((disk.read(&path).unwrap(), disk.reopen(&path).unwrap().1), (b"ab".to_vec(), 2));
+        assert_eq!(
+            (disk.read(&path).unwrap(), disk.reopen(&path).unwrap().state().unwrap().length),
+            (b"ab".to_vec(), 2)
+        );
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&path), mode(&folder)), (0o600, 0o700));
         assert!(file.is_at(&path).unwrap());
         disk.rename(&path, &folder.join("other")).unwrap();
         assert!(!file.is_at(&path).unwrap() && file.is_at(&folder.join("other")).unwrap());
         assert_eq!(disk.list(&folder).unwrap(), ["other"]);
+        let stamp = disk.stamp(&folder).unwrap();
+        assert_eq!(disk.stamp(&folder).unwrap(), stamp);
+        assert!(disk.remove_folder(&folder).is_err(), "it is not empty");
+        disk.remove(&folder.join("other")).unwrap();
+        disk.remove_folder(&folder).unwrap();
+        assert!(disk.stamp(&folder).is_err() && !folder.exists());
+        disk.create_folder(&folder).unwrap();
         disk.sync_folder(&folder).unwrap();
     }
 }

@@ -3,6 +3,7 @@
 //! A sync takes milliseconds, so many batches share it (group commit). [`super::log_format`] describes the bytes of a
 //! log, [`writer`] its files.
 
+mod stored;
 pub mod writer;
 
 use std::collections::BTreeMap;
@@ -13,7 +14,7 @@ use tokio::sync::oneshot;
 use wire::ids::RunId;
 
 use super::StoreError;
-use super::manifest::LogDamage;
+use super::losses::Loss;
 use super::sealer::Sealer;
 use crate::metrics::ServerMetrics;
 use crate::vitals::Vitals;
@@ -26,6 +27,8 @@ const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
 const REST_EVERY: Duration = Duration::from_secs(15);
 /// The time for which it is known that batches can be stored, or cannot.
 const PROBE_EVERY: Duration = Duration::from_secs(5);
+/// The shortest time between trials because of batches that could not be stored.
+const DOUBT_EVERY: Duration = Duration::from_secs(1);
 /// The time within which the disk must answer whether batches can be stored.
 const PROBED_WITHIN: Duration = Duration::from_secs(2);
 /// The largest number of appends that wait for the writer. Each is a frame of at most 4 MiB; a usual frame is 2 KB.
@@ -56,7 +59,7 @@ enum Request {
 struct Append {
     run: RunId,
     record: Record,
-    done: oneshot::Sender<Result<Option<LogDamage>, AppendError>>,
+    done: oneshot::Sender<Result<Vec<Loss>, AppendError>>,
 }
 
 /// A handle to the log thread. Clones share it.
@@ -78,7 +81,7 @@ impl Log {
     ) -> std::io::Result<Self> {
         let (queue, waiting) = mpsc::sync_channel(QUEUE);
         let thread =
-            Thread { writer, metrics, sealer, rested: Instant::now(), complained: None, stored: None };
+            Thread { writer, metrics, sealer, rested: Instant::now(), complained: None, tried: None };
         vitals.spawn("paceline-log", move || thread.run(&waiting))?;
         Ok(Self { queue })
     }
@@ -87,7 +90,7 @@ impl Log {
     ///
     /// # Errors
     /// Returns the reason ([`AppendError`]) if the batch is not on disk.
-    pub async fn append(&self, run: RunId, record: Record) -> Result<Option<LogDamage>, AppendError> {
+    pub async fn append(&self, run: RunId, record: Record) -> Result<Vec<Loss>, AppendError> {
         let (done, synced) = oneshot::channel();
         let append = Request::Append(Append { run, record, done });
         self.queue.try_send(append).map_err(|error| match error {
@@ -97,7 +100,8 @@ impl Log {
         synced.await.unwrap_or_else(|_| Err(AppendError::Disk("the log thread has stopped".into())))
     }
 
-    /// Returns the reason why batches cannot be stored now, if so: that of the newest batch, or else of a file that is written to try.
+    /// Returns the reason why batches of a new run cannot be stored now, if so. To find out, the log does what the first batch of a run
+    /// needs, at most every few seconds.
     ///
     /// # Errors
     /// Returns the reason if batches cannot be stored.
@@ -127,12 +131,13 @@ struct Thread {
     rested: Instant,
     /// The time of the last message about a disk that accepts no batches.
     complained: Option<Instant>,
-    /// Whether batches could be stored, and when that was found out.
-    stored: Option<(Instant, Result<(), String>)>,
+    /// Whether batches of a new run could be stored, and when that was tried.
+    tried: Option<(Instant, Result<(), String>)>,
 }
 
 impl Thread {
     fn run(mut self, waiting: &mpsc::Receiver<Request>) {
+        let _noted = self.can_store();
         while let Some(first) = self.next(waiting) {
             let (mut by_run, mut over) = (BTreeMap::<RunId, Vec<Append>>::new(), Vec::new());
             let mut probes = Vec::new();
@@ -154,22 +159,29 @@ impl Thread {
         }
     }
 
-    /// Returns whether batches can be stored, from the newest batch or from a trial.
+    /// Returns whether batches of a new run can be stored. A trial tells for [`PROBE_EVERY`]. Batches of other runs do not tell: the
+    /// directory of one may be damaged, and the log of another may be open while nothing new can be created.
     fn can_store(&mut self) -> Result<(), String> {
-        match &self.stored {
+        self.writer.check_is_held().map_err(|error| error.to_string())?;
+        match &self.tried {
             Some((at, known)) if at.elapsed() < PROBE_EVERY => known.clone(),
-            _ => {
-                let tried = self.writer.try_to_write().map_err(|error| error.to_string());
-                self.note(tried.clone());
-                tried
-            }
+            _ => self.try_to_store(),
         }
     }
 
-    /// Notes whether batches can be stored.
-    fn note(&mut self, stored: Result<(), String>) {
-        self.metrics.can_store.set(i64::from(stored.is_ok()));
-        self.stored = Some((Instant::now(), stored));
+    /// Tries to store a batch of a new run, and notes whether that can be done.
+    fn try_to_store(&mut self) -> Result<(), String> {
+        let tried = self.writer.try_to_write().map_err(|error| error.to_string());
+        self.metrics.can_store.set(i64::from(tried.is_ok()));
+        self.tried = Some((Instant::now(), tried.clone()));
+        tried
+    }
+
+    /// Finds out whether a batch that could not be stored is a matter of its run, or of all.
+    fn doubt(&mut self) {
+        if self.tried.as_ref().is_none_or(|(at, _)| at.elapsed() >= DOUBT_EVERY) {
+            let _noted = self.try_to_store();
+        }
     }
 
     /// Returns the next request, or `None` once all handles are gone.
@@ -178,6 +190,10 @@ impl Thread {
             if self.rested.elapsed() >= REST_EVERY {
                 self.writer.rest();
                 self.rested = Instant::now();
+            }
+            if self.tried.as_ref().is_some_and(|(at, tried)| tried.is_err() && at.elapsed() >= PROBE_EVERY) {
+                // What is said of the disk gets better without anyone asking.
+                let _noted = self.try_to_store();
             }
             match waiting.recv_timeout(REST_EVERY) {
                 Ok(request) => return Some(request),
@@ -193,23 +209,23 @@ impl Thread {
             group.into_iter().map(|append| (append.record, append.done)).unzip();
         let outcome = self.writer.append(run, &records);
         self.metrics.synced(started.elapsed());
-        self.note(outcome.as_ref().map(drop).map_err(ToString::to_string));
         let (answer, mut lost) = match outcome {
             Ok(Appended { full, lost }) => {
                 full.into_iter().for_each(|full| self.sealer.seal(full));
-                if let Some(lost) = &lost {
-                    tracing::error!(%run, batches = lost.batches, reason = %lost.reason, "stored batches are lost");
+                for loss in &lost {
+                    tracing::error!(%run, batches = loss.batches, reason = %loss.reason, "stored batches are lost");
                 }
                 (Ok(()), lost)
             }
             Err(error) => {
                 self.complain(&error);
-                (Err(AppendError::Disk(error.to_string())), None)
+                self.doubt();
+                (Err(AppendError::Disk(error.to_string())), Vec::new())
             }
         };
         for done in waiting {
             // A client that disconnected before its answer sends the batch again.
-            let _gone = done.send(answer.clone().map(|()| lost.take()));
+            let _gone = done.send(answer.clone().map(|()| std::mem::take(&mut lost)));
         }
     }
 

@@ -98,6 +98,20 @@ impl Sealed {
         Self { name, batches: 0, steps: None, files: BTreeMap::new(), damage: None }
     }
 
+    /// Returns a segment that was removed together with the manifest.
+    #[must_use]
+    pub fn removed(number: u32) -> Self {
+        let name = segment_name(number);
+        let reason = format!("{name} was removed together with the manifest");
+        Self { damage: Some(LogDamage { batches: 1, reason }), ..Self::unchecked(name) }
+    }
+
+    /// Returns true if an older version wrote the segment, without checksums.
+    #[must_use]
+    pub fn is_unchecked(&self) -> bool {
+        self.files.is_empty() && self.damage.is_none()
+    }
+
     /// Returns the segment's number.
     #[must_use]
     pub fn number(&self) -> u32 {
@@ -135,6 +149,12 @@ impl Manifest {
         let path = path(folder);
         let bytes = self.to_bytes().map_err(|error| StoreError::content(&path, error))?;
         write_atomically(folder.disk.as_ref(), &path, &bytes)
+    }
+
+    /// Returns true if there is no manifest.
+    #[must_use]
+    pub fn is_absent(&self) -> bool {
+        self.version == 0
     }
 
     /// Returns the segment with this number.

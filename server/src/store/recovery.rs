@@ -29,10 +29,11 @@ pub fn cut_and_say(layout: &Layout, run: &RunId) {
     }
 }
 
-/// Cuts the torn tail of a run's newest log. Returns the number of bytes cut.
+/// Cuts the torn tail of a run's newest log. Returns the number of bytes cut. If nothing is left, removes the log, so that the next one
+/// has its number: a number without a file then means that someone removed it.
 ///
 /// # Errors
-/// Returns an error if the log cannot be read or truncated.
+/// Returns an error if the log cannot be read, truncated or removed.
 pub fn cut_torn_tail(folder: &RunFolder) -> Result<u64, StoreError> {
     let newest = folder.newest()?;
     if !folder.logs()?.contains(&newest) {
@@ -43,6 +44,9 @@ pub fn cut_torn_tail(folder: &RunFolder) -> Result<u64, StoreError> {
     let torn = format::read(&bytes).torn;
     if torn > 0 {
         folder.disk.cut(&path, bytes.len() as u64 - torn).map_err(StoreError::io(&path, "truncate"))?;
+    }
+    if torn == bytes.len() as u64 {
+        folder.disk.remove(&path).map_err(StoreError::io(&path, "remove"))?;
     }
     Ok(torn)
 }

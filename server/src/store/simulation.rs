@@ -88,8 +88,12 @@ struct World {
     has_flips: bool,
     /// The batches that were acknowledged into the log that is now written to.
     in_log: usize,
-    /// Whether someone removed the run's folder with the log that is written to, and no batch has followed yet.
+    /// The batches of which the server knows that they are on disk.
+    known: usize,
+    /// Whether someone removed batches of which the server knows, and no batch has followed yet.
     is_removed: bool,
+    /// Whether someone put a link in place of the log that is written to. The server does not look at it once the log is closed.
+    is_linked: bool,
     /// Whether batches that were removed must be reported.
     must_tell: bool,
     /// Whether the folder was ever removed.
@@ -110,7 +114,9 @@ impl World {
             agents: (0..RANKS).map(|_| Agent { next: 0, acknowledged: Vec::new() }).collect(),
             has_flips: false,
             in_log: 0,
+            known: 0,
             is_removed: false,
+            is_linked: false,
             must_tell: false,
             was_removed: false,
             is_ambiguous: false,
@@ -161,11 +167,11 @@ impl World {
         let rotate_bytes = if self.chance(2) { 400 } else { 1 << 20 };
         let mut writer = Writer::new(self.layout.clone()).rotating_at(rotate_bytes).holding_open(1);
         let mut closed: Vec<Closed> = Vec::new();
-        (self.in_log, self.is_removed) = (0, false);
+        self.begin(&folder, &mut writer);
         for _ in 0..self.random.random_range(0..16) {
             match self.random.random_range(0..16) {
                 0 => {
-                    (self.in_log, self.is_removed) = (0, false);
+                    (self.in_log, self.is_linked) = (0, false);
                     closed.extend(writer.close(&self.run)?);
                 }
                 4 if self.chance(4) => self.remove_the_run(&folder),
@@ -181,14 +187,29 @@ impl World {
         Ok(())
     }
 
+    /// Tells the writer what a server reads at its start.
+    fn begin(&mut self, folder: &RunFolder, writer: &mut Writer) {
+        let read = batches::each_batch(folder, |_| Ok::<(), StoreError>(()));
+        let Condition { stored, lost, .. } = read.unwrap_or_default();
+        (self.in_log, self.is_removed, self.is_linked) = (0, false, false);
+        self.known = stored.values().sum::<u64>() as usize;
+        writer.knows(self.run.clone(), stored, lost);
+    }
+
     /// Removes the folder of the run, as an operator may do by mistake, or puts a link in place of its newest log.
     fn remove_the_run(&mut self, folder: &RunFolder) {
         match folder.logs().ok().and_then(|logs| logs.last().copied()) {
-            Some(newest) if self.chance(2) => self.disk.replace_by_link(&folder.log(newest)),
-            _ => self.disk.remove_tree(&folder.path),
+            Some(newest) if self.chance(2) => {
+                self.disk.replace_by_link(&folder.log(newest));
+                self.is_linked |= self.in_log > 0;
+            }
+            _ => {
+                self.disk.remove_tree(&folder.path);
+                self.is_removed |= self.known > 0;
+            }
         }
         self.agents.iter_mut().for_each(|agent| agent.acknowledged.clear());
-        (self.is_removed, self.must_tell, self.was_removed) = (self.in_log > 0, false, true);
+        (self.must_tell, self.was_removed) = (false, true);
     }
 
     /// Appends a batch of another run, which takes the place of the open file. The outcome is not judged.
@@ -222,14 +243,15 @@ impl World {
         let outcome = writer.append(&self.run, &group);
         match &outcome {
             Ok(Appended { full, lost }) => {
-                if std::mem::take(&mut self.is_removed) {
-                    assert!(lost.is_some(), "the writer knew of the batches that were removed");
-                    (self.in_log, self.must_tell) = (0, true);
+                if std::mem::take(&mut self.is_removed) | std::mem::take(&mut self.is_linked) {
+                    assert!(!lost.is_empty(), "the writer knew of the batches that were removed");
+                    (self.in_log, self.known, self.must_tell) = (0, 0, true);
                 }
+                self.known += group.len();
                 self.in_log = if full.is_some() { 0 } else { self.in_log + group.len() };
             }
-            // The writer may have given up the log, and what it knew of it.
-            Err(_) => (self.in_log, self.is_removed) = (0, false),
+            // The writer may have given up the log, but not what it knew of it.
+            Err(_) => (self.in_log, self.is_linked) = (0, false),
         }
         for at in senders {
             let gives_up = self.chance(8);
@@ -253,7 +275,7 @@ impl World {
             found.push(received);
             Ok::<(), StoreError>(())
         });
-        let Condition { damage, lost, unnamed, .. } = match condition {
+        let Condition { damage, lost, unnamed, skipped, .. } = match condition {
             Ok(condition) => condition,
             Err(error) => {
                 assert!(self.has_flips, "{when}, without any flip: {error}");
@@ -267,6 +289,7 @@ impl World {
             unnamed == 0 || self.has_flips || self.is_ambiguous,
             "{when}: {unnamed} segments have lost their manifest"
         );
+        assert!(skipped.is_empty() || may_lack, "{when}: {skipped:?} seem to have been removed");
         let missing = self.compare(&without_repetitions(found), when);
         assert!(missing == 0 || !damage.is_empty(), "{when}: {missing} batches are silently missing");
         assert!(missing == 0 || self.has_flips, "{when}: {missing} batches are missing: {damage:?}");

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use paceline::store::disk::{AppendFile, Disk};
+use paceline::store::disk::{AppendFile, Disk, FileState, Stamp};
 
 /// Files by path. Clones share them. Folders exist as far as paths of files contain them.
 #[derive(Clone, Debug, Default)]
@@ -55,9 +55,9 @@ impl Disk for MemoryDisk {
         Ok(Box::new(Open { disk: self.clone(), path: path.to_owned() }))
     }
 
-    fn reopen(&self, path: &Path) -> io::Result<(Box<dyn AppendFile>, u64)> {
-        let length = self.file(path, |content| content.len())?;
-        Ok((Box::new(Open { disk: self.clone(), path: path.to_owned() }), length as u64))
+    fn reopen(&self, path: &Path) -> io::Result<Box<dyn AppendFile>> {
+        self.file(path, |_| ())?;
+        Ok(Box::new(Open { disk: self.clone(), path: path.to_owned() }))
     }
 
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -82,6 +82,14 @@ impl Disk for MemoryDisk {
         Ok(())
     }
 
+    fn stamp(&self, _folder: &Path) -> io::Result<Stamp> {
+        Err(ErrorKind::Unsupported.into())
+    }
+
+    fn remove_folder(&self, _path: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
     fn sync_folder(&self, _path: &Path) -> io::Result<()> {
         Ok(())
     }
@@ -98,6 +106,11 @@ impl AppendFile for Open {
 
     fn cut(&mut self, length: u64) -> io::Result<()> {
         self.disk.cut(&self.path, length)
+    }
+
+    fn state(&self) -> io::Result<FileState> {
+        let length = self.disk.file(&self.path, |content| content.len() as u64)?;
+        Ok(FileState { length, changed: 0 })
     }
 
     fn is_at(&self, path: &Path) -> io::Result<bool> {

@@ -89,8 +89,10 @@ fn a_flipped_bit_in_a_log_costs_its_batch_and_is_reported_everywhere() -> anyhow
 
     let server = Server::start(data.path())?;
     server.send([one_step_and_goodbye(&run, 60)])?;
-    let is_told =
-        |text: &str| text.contains("damaged at least 1 stored batch,") && text.contains("log-000001.plog");
+    let is_told = |text: &str| {
+        text.contains("the files of at least 1 stored batch are damaged or were removed")
+            && text.contains("log-000001.plog")
+    };
     let live = get_json(&format!("{}/api/v1/runs/r", server.address))?;
     assert!(gap(&live, "stored_batches").is_some_and(is_told), "{:#}", live["gaps"]);
     let page = format!("{}/api/v1/runs/r?form=html", server.address);

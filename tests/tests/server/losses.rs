@@ -217,3 +217,181 @@ fn steps_that_arrive_in_falling_order_are_named_live_and_from_disk() -> anyhow::
     );
     Ok(())
 }
+
+/// Checks that the report from disk has a gap in what is stored that begins with `line`, and returns its steps.
+fn steps_beside_a_gap(data: &Path, line: &str) -> anyhow::Result<u64> {
+    let report = report(data, "r")?;
+    let is_told = gap(&report, "stored_batches").is_some_and(|said| said.starts_with(line));
+    anyhow::ensure!(is_told, "{line}: {:#}", report["gaps"]);
+    report["steps"].as_u64().context("a report has steps")
+}
+
+#[test]
+fn what_an_earlier_server_stored_is_missed_when_it_is_removed() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let run = RunId::new("r")?;
+    let server = Server::start(data.path())?;
+    server.send((0..30).map(|seq| one_step(&run, seq)))?;
+    server.kill()?;
+    let server = Server::start(data.path())?;
+    std::fs::remove_dir_all(folder(data.path())?.path)?;
+    server.send((30..60).map(|seq| one_step(&run, seq)))?;
+    let line = "at least 30 stored batches were removed from the disk while the run was recorded";
+    let live = said(&server, "stored_batches")?;
+    assert!(live.starts_with(line) && live.contains("as long as this server has them"), "{live}");
+    server.kill()?;
+    assert_eq!(steps_beside_a_gap(data.path(), line)?, 30);
+    let server = Server::start(data.path())?;
+    let again = said(&server, "stored_batches")?;
+    assert!(again.starts_with(line) && again.ends_with("no figure includes them"), "{again}");
+    Ok(())
+}
+
+#[test]
+fn batches_that_no_server_saw_removed_are_missing_between_those_that_are_stored() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let run = RunId::new("r")?;
+    let server = Server::start(data.path())?;
+    server.send((0..30).map(|seq| one_step(&run, seq)))?;
+    std::fs::remove_dir_all(folder(data.path())?.path)?;
+    server.kill()?;
+    let server = Server::start(data.path())?;
+    server.send((30..60).map(|seq| one_step(&run, seq)))?;
+    let line = "30 batches of rank 0 are missing among those that are stored";
+    let live = said(&server, "stored_batches")?;
+    assert!(live.starts_with(line), "{live}");
+    server.kill()?;
+    assert_eq!(steps_beside_a_gap(data.path(), line)?, 30);
+    Ok(())
+}
+
+#[test]
+fn a_segment_that_was_removed_with_the_manifest_has_a_line() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let run = RunId::new("r")?;
+    let folder = folder(data.path())?;
+    let server = Server::start(data.path())?;
+    server.send((0..29).map(|seq| one_step(&run, seq)))?;
+    server.send([one_step_and_goodbye(&run, 29)])?;
+    wait_until("the run to be sealed", || folder.logs().is_ok_and(|logs| logs.is_empty()).then_some(()))?;
+    let second = |seq| Batch { incarnation: wire::ids::Incarnation(2), ..one_step(&run, seq) };
+    server.send((0..30).map(|seq| Batch { events: one_step(&run, 30 + seq).events, ..second(seq) }))?;
+    server.kill()?;
+    std::fs::remove_dir_all(folder.segment(1))?;
+    std::fs::remove_file(folder.path.join("manifest.json"))?;
+    let line = "segment-000001 may have been removed together with manifest.json";
+    assert_eq!(steps_beside_a_gap(data.path(), line)?, 30);
+    Ok(())
+}
+
+#[test]
+fn a_log_that_is_emptied_in_place_is_not_written_to_any_more() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let run = RunId::new("r")?;
+    let server = Server::start(data.path())?;
+    server.send((0..30).map(|seq| one_step(&run, seq)))?;
+    std::fs::write(folder(data.path())?.log(1), b"")?;
+    server.send((30..60).map(|seq| one_step(&run, seq)))?;
+    let line = "at least 30 stored batches were removed from the disk while the run was recorded";
+    let live = said(&server, "stored_batches")?;
+    assert!(live.starts_with(line), "{live}");
+    server.kill()?;
+    assert_eq!(steps_beside_a_gap(data.path(), line)?, 30);
+    Ok(())
+}
+
+#[test]
+fn a_log_that_comes_back_is_no_longer_lost() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let run = RunId::new("r")?;
+    let (folder, away) = (folder(data.path())?, data.path().join("away"));
+    let server = Server::start(data.path())?;
+    server.send((0..30).map(|seq| one_step(&run, seq)))?;
+    std::fs::rename(&folder.path, &away)?;
+    server.send((30..60).map(|seq| one_step(&run, seq)))?;
+    server.kill()?;
+    steps_beside_a_gap(data.path(), "at least 30 stored batches were removed")?;
+    std::fs::rename(away.join("log-000001.plog"), folder.log(1))?;
+    let report = report(data.path(), "r")?;
+    assert_eq!((&report["steps"], gap(&report, "stored_batches")), (&58.into(), None), "{report:#}");
+    Ok(())
+}
+
+#[test]
+fn a_damaged_list_of_losses_takes_no_run_away() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let run = RunId::new("r")?;
+    let list = folder(data.path())?.path.join("losses.json");
+    let server = Server::start(data.path())?;
+    server.send((0..30).map(|seq| one_step(&run, seq)))?;
+    server.kill()?;
+    std::fs::write(&list, b"{}")?;
+    let line = "which batches were removed from the disk before is not known";
+    assert_eq!(steps_beside_a_gap(data.path(), line)?, 28);
+    let server = Server::start(data.path())?;
+    server.send((30..60).map(|seq| one_step(&run, seq)))?;
+    let live = said(&server, "stored_batches")?;
+    assert!(live.starts_with(line), "{live}");
+    Ok(())
+}
+
+#[test]
+fn a_data_directory_that_was_replaced_by_a_copy_is_not_written_to() -> anyhow::Result<()> {
+    let parent = tempfile::tempdir()?;
+    let (data, away) = (parent.path().join("data"), parent.path().join("away"));
+    let run = RunId::new("r")?;
+    let server = Server::start(&data)?;
+    server.send((0..30).map(|seq| one_step(&run, seq)))?;
+    std::fs::rename(&data, &away)?;
+    let copied = std::process::Command::new("cp").arg("-a").args([&away, &data]).status()?;
+    anyhow::ensure!(copied.success(), "cp: {copied}");
+    let second = Server::start(&data)?;
+    for seq in 30..33 {
+        let (status, why) = server.post(&one_step(&run, seq))?;
+        assert!(status == 503 && why.contains("was removed or replaced"), "{status} {why}");
+    }
+    assert_eq!(get(&format!("{}/readyz", server.address))?.0, 503);
+    second.send((30..60).map(|seq| one_step(&run, seq)))?;
+    second.kill()?;
+    let report = report(&data, "r")?;
+    assert_eq!((&report["steps"], gap(&report, "stored_batches")), (&58.into(), None), "{report:#}");
+    Ok(())
+}
+
+/// Waits until `/readyz` and the gauge say whether batches can be stored.
+fn wait_until_ready(server: &Server, is_ready: bool) -> anyhow::Result<()> {
+    wait_until("/readyz and the gauge", || {
+        let ready = get(&format!("{}/readyz", server.address)).ok()?.0 == 200;
+        let metrics = get(&format!("{}/metrics", server.address)).ok()?.1;
+        let gauge = metrics.contains("paceline_server_can_store 1\n");
+        ((ready, gauge) == (is_ready, is_ready)).then_some(())
+    })
+}
+
+#[test]
+fn a_server_is_ready_if_a_new_run_can_be_stored() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let (run, other) = (RunId::new("r")?, RunId::new("other")?);
+    let (runs, away) = (data.path().join("runs"), data.path().join("away"));
+    let server = Server::start(data.path())?;
+    server.send([one_step(&run, 0), one_step(&other, 0)])?;
+    // One run cannot be stored.
+    std::fs::remove_dir_all(runs.join("r"))?;
+    std::fs::write(runs.join("r"), b"a file")?;
+    let (status, why) = server.post(&one_step(&run, 1))?;
+    assert!(status == 503 && why.contains("runs/r"), "{status} {why}");
+    server.send([one_step(&other, 1)])?;
+    assert_eq!(get(&format!("{}/readyz", server.address))?.0, 200);
+    wait_until_ready(&server, true)?;
+    // No run can be stored, although the data directory can be written.
+    std::fs::rename(&runs, &away)?;
+    std::fs::write(&runs, b"a file")?;
+    let (status, why) = server.post(&one_step(&other, 2))?;
+    assert!(status == 503 && why.contains("cannot"), "{status} {why}");
+    wait_until_ready(&server, false)?;
+    std::fs::remove_file(&runs)?;
+    std::fs::rename(&away, &runs)?;
+    wait_until_ready(&server, true)?;
+    server.send([one_step(&other, 2)])?;
+    Ok(())
+}

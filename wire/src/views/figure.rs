@@ -402,7 +402,7 @@ pub enum GapKind {
     Buckets,
     /// The parameters in buckets, which differ between ranks.
     Parameters,
-    /// Batches that the server stored and the disk damaged.
+    /// Batches that the server stored and that are damaged or missing.
     StoredBatches,
     /// Batches that the server refused.
     RefusedBatches,

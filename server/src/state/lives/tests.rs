@@ -163,7 +163,7 @@ fn incarnations_and_ranges_are_bounded() {
     assert_eq!(rank.say(1e6, &batch(u64::MAX, 0)), Err(Denied::TooManyLives));
     let mut numbers = Numbers::default();
     for number in 0..10_000 {
-        numbers.add(BatchSeq(number * 2));
+        numbers.add(BatchSeq(number * 2), 0);
     }
     assert_eq!(numbers.ranges.len(), MAX_RANGES);
     assert_eq!(numbers.is_new(BatchSeq(1)), Err(Denied::TooOld));
@@ -180,8 +180,48 @@ proptest! {
             let number = BatchSeq(number);
             prop_assert_eq!(ranges.is_new(number).is_ok(), known.insert(number));
             if ranges.is_new(number).is_ok() {
-                ranges.add(number);
+                ranges.add(number, 0);
             }
         }
     }
+}
+
+fn dropped(incarnation: u64, seq: u64, reason: DropReason, count: u64) -> Batch {
+    let drops = vec![Drop { kind: wire::event::EventKind::Step, reason, count }];
+    Batch { drops, ..batch(incarnation, seq) }
+}
+
+/// Returns how many batches are missing after these arrived.
+fn missing(batches: &[Batch]) -> u64 {
+    let mut lives = Lives::default();
+    batches.iter().for_each(|batch| lives.store(batch, ServerNanos(0)));
+    lives.missing()
+}
+
+#[test]
+fn batches_before_and_between_those_that_arrived_are_missing() {
+    let seqs = |seqs: &[u64]| seqs.iter().map(|&seq| batch(1, seq)).collect::<Vec<_>>();
+    assert_eq!(missing(&seqs(&[0, 1, 2])), 0);
+    assert_eq!(missing(&seqs(&[1, 0, 3, 2])), 0, "in any order");
+    assert_eq!(missing(&seqs(&[30, 31])), 30);
+    assert_eq!(missing(&seqs(&[0, 1, 5, 6, 8])), 4);
+    assert_eq!(missing(&[batch(1, 0), batch(2, 3), batch(1, 2)]), 4, "of both processes");
+    assert_eq!(missing(&[batch(1, 0), batch(1, 1), goodbye(7, 0)]), 0, "a launcher says goodbye");
+}
+
+#[test]
+fn batches_that_a_process_gave_up_are_not_missing() {
+    let spool = |seq, count| dropped(1, seq, DropReason::SpoolFull, count);
+    // A batch that waited in the spool may have been made before the drop.
+    assert_eq!(missing(&[batch(1, 0), batch(1, 4), spool(5, 9)]), 0);
+    assert_eq!(missing(&[spool(4, 1), spool(5, 1)]), 0);
+    assert_eq!(missing(&[batch(1, 0), spool(2, 1), spool(5, 1)]), 2, "nothing more was given up");
+    assert_eq!(missing(&[batch(1, 0), dropped(1, 3, DropReason::RingFull, 9)]), 2, "a ring is no batch");
+}
+
+#[test]
+fn what_is_missing_is_known_although_its_place_is_forgotten() {
+    let gaps = MAX_RANGES as u64 + 10;
+    let batches: Vec<Batch> = (0..=gaps).map(|at| batch(1, at * 2)).collect();
+    assert_eq!(missing(&batches), gaps);
 }

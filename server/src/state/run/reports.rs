@@ -1,10 +1,11 @@
 //! Reports and summaries of a run, and the input that a report needs to be made on another thread.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use analysis::report::{self, RunFacts};
 use analysis::step::StepAnalysis;
-use wire::batch::Instrumentation;
+use wire::batch::{Hello, Instrumentation};
 use wire::clock::ServerNanos;
 use wire::ids::{Rank, Step};
 use wire::layout::Layout;
@@ -17,8 +18,8 @@ use super::super::faults::Faults;
 use super::super::incoming::LeftOut;
 use super::{REPORTING_NANOS, RankState, Refused, Run};
 use crate::settings;
-use crate::store::batches::Condition;
-use crate::store::manifest::LogDamage;
+use crate::store::batches::{Condition, MissingBatches};
+use crate::store::losses::Loss;
 
 /// The largest number of events in a report.
 const MAX_EVENTS: usize = 64;
@@ -251,7 +252,7 @@ impl Run {
 
     /// Returns the known gaps in what the server stored, and one in what a report covers.
     fn gaps(&self, others: Option<Gap>, now: ServerNanos) -> Vec<Gap> {
-        let of_disk = self.condition.to_gaps().into_iter();
+        let of_disk = self.condition.to_gaps(self.missing().as_ref()).into_iter();
         let mut gaps: Vec<Gap> = others.into_iter().chain(of_disk).chain(self.left_out(now)).collect();
         let Refused { count, last } = &self.refused;
         if *count > 0 {
@@ -301,8 +302,36 @@ impl Run {
     }
 
     /// Notes that stored batches were lost while the run was recorded.
-    pub fn lose(&mut self, lost: LogDamage) {
-        self.condition.lost.push(lost);
+    pub fn lose(&mut self, lost: Vec<Loss>) {
+        self.condition.lost_since.extend(lost);
+    }
+
+    /// Returns what the reader of the run's files found: the number of batches of each log or segment, and what is lost.
+    #[must_use]
+    pub fn stored(&self) -> (BTreeMap<u32, u64>, Vec<Loss>) {
+        let Condition { stored, lost, unlisted, .. } = &self.condition;
+        let unlisted = unlisted.as_ref().map(|_| Loss::of_damaged_list());
+        (stored.clone(), lost.iter().cloned().chain(unlisted).collect())
+    }
+
+    /// Returns the batches that the ranks numbered and that are missing between those that arrived. Of an import that goes on, batches
+    /// may arrive in any order.
+    fn missing(&self) -> Option<MissingBatches> {
+        let is_on_its_way = |rank: &RankState| {
+            let is_import = |hello: &Hello| hello.instrumentation == Instrumentation::Trace;
+            rank.bye.is_none() && rank.hello.as_ref().is_some_and(is_import)
+        };
+        let ranks = self.ranks.ever().enumerate().filter_map(|(index, rank)| Some((index, rank?)));
+        let ranks = ranks.filter(|(_, rank)| !is_on_its_way(rank));
+        let of_ranks = ranks.map(|(index, rank)| (index, rank.lives.missing()));
+        let of_ranks: Vec<_> = of_ranks.filter(|&(_, missing)| missing > 0).collect();
+        let (first, _) = *of_ranks.first()?;
+        let of = match of_ranks.len() {
+            1 => format!("rank {first}"),
+            ranks => format!("{ranks} ranks, such as rank {first},"),
+        };
+        let batches = of_ranks.iter().fold(0_u64, |sum, &(_, missing)| sum.saturating_add(missing));
+        Some(MissingBatches { batches, of })
     }
 
     /// Returns the number of batches refused since the server started.

@@ -4,19 +4,19 @@
 //! are closed, and reopened for the next batch, so the number of open files does not grow with the number of runs.
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 
 use bytes::Bytes;
 use wire::clock::ServerNanos;
 use wire::ids::RunId;
 
+use super::stored::{Stored, readable};
 use crate::store::StoreError;
 use crate::store::directory::Layout;
-use crate::store::disk::AppendFile;
-use crate::store::folder::{RunFolder, log_name};
+use crate::store::disk::{AppendFile, FileState};
+use crate::store::folder::RunFolder;
 use crate::store::log_format::write_entry;
-use crate::store::losses;
-use crate::store::manifest::LogDamage;
+use crate::store::losses::Loss;
 use crate::store::sealer::Closed;
 
 /// The largest number of open files, if the process may open enough. A run that sends while all are in use closes the
@@ -54,16 +54,14 @@ struct OpenLog {
     number: u32,
     /// The offset of the next entry. All bytes before it are complete entries.
     end: u64,
-    /// The number of its batches.
-    batches: u64,
+    /// The state of the file after the newest batch.
+    state: Option<FileState>,
     /// The size of its batches once they are decoded, in bytes.
     decoded_bytes: u64,
     /// The open file, or `None` while the run is silent.
     file: Option<File>,
     /// The turn in which the log was last written to.
     turn: u64,
-    /// What was lost with the log before it, until the next batch is written.
-    lost: Option<LogDamage>,
 }
 
 /// What an append leads to, apart from the batches being on disk.
@@ -72,24 +70,26 @@ pub struct Appended {
     /// The log that is full, to be sealed.
     pub full: Option<Closed>,
     /// Earlier batches of the run that someone has removed from the disk. This is on disk, too.
-    pub lost: Option<LogDamage>,
+    pub lost: Vec<Loss>,
 }
 
 /// Where a group of batches was written.
 enum Written {
-    /// To the log.
-    ToLog(Appended),
+    /// To the log, which may be full now.
+    ToLog(Option<Closed>),
     /// To a file that has lost its name: someone has removed or replaced the log.
-    Nowhere(OpenLog),
+    Nowhere,
 }
+
+/// How often a batch is written to another log because someone removes the one before.
+const TRIES: usize = 2;
 
 /// The logs of all runs that are written to, one per run.
 pub struct Writer {
     layout: Layout,
     logs: BTreeMap<RunId, OpenLog>,
-    /// The number of the newest log of each run. If someone removes a run's directory, its next log must not get the number of one that
-    /// waits to be sealed.
-    newest: BTreeMap<RunId, u32>,
+    /// What is known to be stored of each run.
+    stored: BTreeMap<RunId, Stored>,
     /// The runs whose log has an open file, by the turn in which it was last written to.
     open: BTreeMap<u64, RunId>,
     turn: u64,
@@ -103,17 +103,23 @@ impl Writer {
     /// Creates a writer without logs.
     #[must_use]
     pub fn new(layout: Layout) -> Self {
-        let (logs, newest, open) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let (logs, stored, open) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Self {
             layout,
             logs,
-            newest,
+            stored,
             open,
             turn: 0,
             rested: 0,
             most_open: MAX_FILES,
             rotate_bytes: ROTATE_BYTES,
         }
+    }
+
+    /// Notes what a reader found on disk of a run: the number of batches in each log or segment, and what is lost. What is removed after
+    /// that is noticed.
+    pub fn knows(&mut self, run: RunId, batches: BTreeMap<u32, u64>, losses: Vec<Loss>) {
+        self.stored.insert(run, Stored::new(batches, losses));
     }
 
     /// Sets the size at which logs are closed.
@@ -134,27 +140,31 @@ impl Writer {
         self.open.len()
     }
 
-    /// Appends batches of one run and syncs them. If the log is then full, closes it and returns it to be sealed. If the log was
-    /// removed or changed since its last batch, begins a new one and returns what is lost.
+    /// Appends batches of one run and syncs them. If the log is then full, closes it and returns it to be sealed. If logs or segments of
+    /// the run were removed, or the log changed since its last batch, returns what is lost.
     ///
     /// # Errors
     /// Returns an error if not all batches are on disk. None of them may then be acknowledged, though some may be on
     /// disk.
     pub fn append(&mut self, run: &RunId, group: &[Record]) -> Result<Appended, StoreError> {
+        self.layout.check_is_held()?;
         let folder = self.layout.folder(run);
-        let taken = self.take(run, &folder)?;
-        let gone = match self.write(run, &folder, taken, group)? {
-            Written::ToLog(appended) => return Ok(appended),
-            Written::Nowhere(log) => log,
-        };
-        let new = self.replace(run, &folder, gone)?;
-        match self.write(run, &folder, new, group)? {
-            Written::ToLog(appended) => Ok(appended),
-            Written::Nowhere(log) => {
-                let reason = "another program removes this file again and again";
-                Err(StoreError::content(&folder.log(log.number), reason))
+        for _ in 0..TRIES {
+            let (log, file) = self.take(run, &folder)?;
+            if let Err(error) = self.stored(run, &folder).compare(&folder) {
+                self.put_back(run, log, file);
+                return Err(error);
+            }
+            if let Written::ToLog(full) = self.write(run, &folder, (log, file), group)? {
+                return Ok(Appended { full, lost: self.stored(run, &folder).take_untold() });
             }
         }
+        Err(StoreError::content(&folder.path, "another program removes the logs in it again and again"))
+    }
+
+    /// Returns what is known to be stored of a run.
+    fn stored(&mut self, run: &RunId, folder: &RunFolder) -> &mut Stored {
+        self.stored.entry(run.clone()).or_insert_with(|| Stored::of(folder))
     }
 
     /// Writes and syncs batches at the end of a log.
@@ -176,6 +186,7 @@ impl Writer {
             // every try would leave thousands of empty files.
             let error = StoreError::io(&path, "append")(error);
             if file.cut(log.end).is_ok() {
+                log.state = file.state().ok();
                 self.put_back(run, log, file);
             }
             return Err(error);
@@ -185,21 +196,41 @@ impl Writer {
             // begins a new log.
             let error = StoreError::io(&path, "sync")(error);
             let _cut_if_possible = file.cut(log.end).and_then(|()| file.sync());
+            self.abandon(run, folder, log.number);
             return Err(error);
         }
-        if !file.is_at(&path).map_err(StoreError::io(&path, "find"))? {
-            return Ok(Written::Nowhere(log));
+        match file.is_at(&path) {
+            Ok(true) => {}
+            Ok(false) => {
+                // Whoever moved the file away finds in it what was acknowledged, and may move it back.
+                let _cut_if_possible = file.cut(log.end);
+                self.stored(run, folder).suspect(log.number);
+                return Ok(Written::Nowhere);
+            }
+            Err(error) => {
+                let _cut_if_possible = file.cut(log.end);
+                self.stored(run, folder).suspect(log.number);
+                return Err(StoreError::io(&path, "find")(error));
+            }
         }
         log.end += bytes.len() as u64;
-        log.batches += group.len() as u64;
+        log.state = file.state().ok();
         log.decoded_bytes += group.iter().map(|record| record.decoded_bytes).sum::<u64>();
-        let lost = log.lost.take();
+        self.stored(run, folder).add(log.number, group.len() as u64);
         if log.end >= self.rotate_bytes || log.decoded_bytes >= ROTATE_DECODED_BYTES {
-            let full = Some(Closed { run: run.clone(), last: log.number });
-            return Ok(Written::ToLog(Appended { full, lost }));
+            return Ok(Written::ToLog(Some(Closed { run: run.clone(), last: log.number })));
         }
         self.put_back(run, log, file);
-        Ok(Written::ToLog(Appended { full: None, lost }))
+        Ok(Written::ToLog(None))
+    }
+
+    /// Gives up a log that could not be synced. If no batch was acknowledged into it, its file is removed: otherwise each try would
+    /// leave one.
+    fn abandon(&mut self, run: &RunId, folder: &RunFolder, number: u32) {
+        let stored = self.stored(run, folder);
+        if stored.batches(number) == 0 && folder.disk.remove(&folder.log(number)).is_ok() {
+            stored.abandoned(number);
+        }
     }
 
     /// Closes the log of a run that is over. Returns the run's newest log, which may be from an earlier server.
@@ -217,13 +248,21 @@ impl Writer {
         Ok(last.map(|last| Closed { run: run.clone(), last }))
     }
 
-    /// Writes a small file and removes it.
+    /// Does what the first batch of a new run needs, and undoes it.
     ///
     /// # Errors
-    /// Returns an error if nothing can be written to the data directory, or if it is no longer the one that this process holds.
+    /// Returns an error if no new run could be stored, or if the data directory is no longer the one that this process holds.
     pub fn try_to_write(&self) -> Result<(), StoreError> {
         self.layout.check_is_held()?;
         self.layout.try_to_write()
+    }
+
+    /// Checks that the data directory is still the one that this process holds.
+    ///
+    /// # Errors
+    /// Returns an error if it was removed or replaced.
+    pub fn check_is_held(&self) -> Result<(), StoreError> {
+        self.layout.check_is_held()
     }
 
     /// Closes the files that were not written to since the previous call.
@@ -244,56 +283,70 @@ impl Writer {
         }
     }
 
-    /// Returns the log of a run with its file open, and creates the log if there is none. The caller [puts it
+    /// Returns the log of a run with its file open, and creates the log if there is none or if it was removed or changed. The caller [puts it
     /// back](Self::put_back), or drops it so that the next batch begins a new log.
     fn take(&mut self, run: &RunId, folder: &RunFolder) -> Result<(OpenLog, File), StoreError> {
-        if let Some(file) = self.logs.get_mut(run).and_then(|log| log.file.take())
-            && let Some(log) = self.logs.remove(run)
-        {
-            self.open.remove(&log.turn);
-            return Ok((log, file));
-        }
-        while self.open.len() >= self.most_open {
-            self.rest_oldest();
-        }
-        let known = self.logs.get(run).map(|log| (log.number, log.end));
-        let reopened = known.map_or(Ok(None), |(number, end)| reopen(folder, number, end))?;
-        match (reopened, self.logs.remove(run)) {
-            (Some(file), Some(log)) => Ok((log, file)),
-            (None, Some(changed)) => self.replace(run, folder, changed),
-            _ => self.create(run, folder),
+        let Some(mut log) = self.logs.remove(run) else { return self.create(run, folder) };
+        self.open.remove(&log.turn);
+        match self.open_again(run, folder, &mut log) {
+            Ok(Some(file)) => Ok((log, file)),
+            Ok(None) => {
+                self.stored(run, folder).suspect(log.number);
+                self.create(run, folder)
+            }
+            // The next batch tries again.
+            Err(error) => {
+                self.logs.insert(run.clone(), log);
+                Err(error)
+            }
         }
     }
 
-    /// Creates a log in place of one that was removed or changed. Writes down what is lost before any batch is acknowledged. If this
-    /// fails, the next batch tries again.
-    fn replace(
+    /// Returns the file of a log. Returns `None` if it was removed, replaced or changed.
+    fn open_again(
         &mut self,
         run: &RunId,
         folder: &RunFolder,
-        gone: OpenLog,
-    ) -> Result<(OpenLog, File), StoreError> {
-        let outcome = self.create(run, folder).and_then(|(log, file)| {
-            if gone.batches == 0 {
-                return Ok((log, file));
+        log: &mut OpenLog,
+    ) -> Result<Option<File>, StoreError> {
+        let path = folder.log(log.number);
+        let file = match log.file.take() {
+            Some(file) if file.is_at(&path).map_err(StoreError::io(&path, "find"))? => file,
+            Some(_) => return Ok(None),
+            None => {
+                self.make_way();
+                match folder.disk.reopen(&path) {
+                    Ok(file) => file,
+                    Err(error) if is_missing(&error) => return Ok(None),
+                    Err(error) => return Err(StoreError::io(&path, "open")(error)),
+                }
             }
-            let reason = format!("{} was removed or changed while it was written to", log_name(gone.number));
-            let lost = LogDamage { batches: gone.batches, reason };
-            losses::add(folder, lost.clone())?;
-            Ok((OpenLog { lost: Some(lost), ..log }, file))
-        });
-        if outcome.is_err() {
-            self.logs.insert(run.clone(), OpenLog { file: None, ..gone });
+        };
+        let state = file.state().map_err(StoreError::io(&path, "inspect"))?;
+        if state.length != log.end {
+            return Ok(None);
         }
-        outcome
+        // A file of the same length may have another content.
+        if log.state.replace(state) != Some(state) {
+            let known = self.stored(run, folder).batches(log.number);
+            return Ok((readable(folder, log.number) >= known).then_some(file));
+        }
+        Ok(Some(file))
+    }
+
+    /// Closes the least recently written files, so that one more may be opened.
+    fn make_way(&mut self) {
+        while self.open.len() >= self.most_open {
+            self.rest_oldest();
+        }
     }
 
     /// Creates a log durably, with a number that no log or segment of the run has or had.
     fn create(&mut self, run: &RunId, folder: &RunFolder) -> Result<(OpenLog, File), StoreError> {
-        self.layout.check_is_held()?;
+        self.make_way();
         let disk = folder.disk.as_ref();
         disk.create_folder(&folder.path).map_err(StoreError::io(&folder.path, "create"))?;
-        let number = folder.newest()?.max(self.newest.get(run).copied().unwrap_or(0)) + 1;
+        let number = self.stored(run, folder).next_number(folder)?;
         let path = folder.log(number);
         let file = disk.create(&path).map_err(StoreError::io(&path, "create"))?;
         for folder in [Some(folder.path.as_path()), folder.path.parent()].into_iter().flatten() {
@@ -303,8 +356,9 @@ impl Writer {
                 return Err(StoreError::io(folder, "sync")(error));
             }
         }
-        self.newest.insert(run.clone(), number);
-        Ok((OpenLog { number, end: 0, batches: 0, decoded_bytes: 0, file: None, turn: 0, lost: None }, file))
+        self.stored(run, folder).created(number);
+        let state = file.state().ok();
+        Ok((OpenLog { number, end: 0, state, decoded_bytes: 0, file: None, turn: 0 }, file))
     }
 
     fn put_back(&mut self, run: &RunId, log: OpenLog, file: File) {
@@ -314,113 +368,10 @@ impl Writer {
     }
 }
 
-/// Reopens the file of a log. Returns `None` if the file was removed or its length has changed.
-fn reopen(folder: &RunFolder, number: u32, end: u64) -> Result<Option<File>, StoreError> {
-    let path = folder.log(number);
-    match folder.disk.reopen(&path) {
-        Ok((file, length)) => Ok((length == end).then_some(file)),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(StoreError::io(&path, "open")(error)),
-    }
+/// Returns whether an error says that a file, or the folder that it would be in, is not there.
+fn is_missing(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
 #[cfg(test)]
-mod tests {
-    use std::slice::from_ref;
-
-    use super::*;
-    use crate::store::log_format as format;
-
-    fn record(text: &str) -> Record {
-        Record { received: ServerNanos(1), frame: Bytes::copy_from_slice(text.as_bytes()), decoded_bytes: 1 }
-    }
-
-    fn runs(count: usize) -> Vec<RunId> {
-        (0..count).map(|run| RunId::new(format!("r{run}")).unwrap()).collect()
-    }
-
-    /// Returns the frames in each log of a run.
-    fn frames(layout: &Layout, run: &RunId) -> Vec<Vec<Vec<u8>>> {
-        let folder = layout.folder(run);
-        let read = |number| format::read(&folder.disk.read(&folder.log(number)).unwrap());
-        let frames = |number| read(number).entries.into_iter().map(|entry| entry.frame).collect();
-        folder.logs().unwrap().into_iter().map(frames).collect()
-    }
-
-    #[test]
-    fn many_runs_share_few_open_files_and_each_continues_its_log() {
-        let root = tempfile::tempdir().unwrap();
-        let layout = Layout::new(root.path());
-        let mut writer = Writer::new(layout.clone()).holding_open(3);
-        let runs = runs(10);
-        for round in ["a", "b", "c"] {
-            for run in &runs {
-                assert_eq!(writer.append(run, &[record(round)]).unwrap(), Appended::default());
-                assert!(writer.open_files() <= 3);
-            }
-        }
-        for run in &runs {
-            assert_eq!(frames(&layout, run), [[b"a", b"b", b"c"]], "{run}");
-            assert_eq!(writer.close(run).unwrap(), Some(Closed { run: run.clone(), last: 1 }));
-        }
-        assert_eq!((writer.open_files(), writer.logs.len()), (0, 0));
-    }
-
-    #[test]
-    fn a_log_is_closed_when_its_batches_are_large_once_they_are_decoded() {
-        let root = tempfile::tempdir().unwrap();
-        let mut writer = Writer::new(Layout::new(root.path()));
-        let run = RunId::new("r").unwrap();
-        let half = Record { decoded_bytes: ROTATE_DECODED_BYTES / 2, ..record("a") };
-        let full = |writer: &mut Writer| writer.append(&run, from_ref(&half)).unwrap().full;
-        assert_eq!(full(&mut writer), None);
-        assert_eq!(full(&mut writer), Some(Closed { run: run.clone(), last: 1 }));
-        assert_eq!(full(&mut writer), None, "a new log");
-    }
-
-    #[test]
-    fn a_log_whose_length_changed_while_closed_is_not_appended_to() {
-        let root = tempfile::tempdir().unwrap();
-        let layout = Layout::new(root.path());
-        let mut writer = Writer::new(layout.clone());
-        let [cut, removed, kept] = &runs(3)[..] else { unreachable!() };
-        for run in [cut, removed, kept] {
-            writer.append(run, &[record("a")]).unwrap();
-        }
-        writer.rest();
-        assert_eq!(writer.open_files(), 3, "all were written to since the last call");
-        writer.append(kept, &[record("b")]).unwrap();
-        writer.rest();
-        assert_eq!(writer.open_files(), 1);
-        let log = |run| layout.folder(run).log(1);
-        std::fs::write(log(cut), b"").unwrap();
-        std::fs::remove_file(log(removed)).unwrap();
-        let lost = [cut, removed, kept].map(|run| writer.append(run, &[record("c")]).unwrap().lost);
-        assert_eq!(
-            lost.each_ref().map(|lost| lost.as_ref().map(|lost| lost.batches)),
-            [Some(1), Some(1), None]
-        );
-        let written = |run| losses::read(&layout.folder(run)).unwrap();
-        assert_eq!((written(cut), written(kept)), (vec![lost[0].clone().unwrap()], vec![]));
-        assert_eq!(frames(&layout, cut), [vec![], vec![b"c".to_vec()]]);
-        assert_eq!(frames(&layout, removed), [[b"c"]]);
-        assert_eq!(frames(&layout, kept), [[b"a", b"b", b"c"]]);
-    }
-
-    #[test]
-    fn a_batch_is_never_acknowledged_into_a_file_without_a_name() {
-        let root = tempfile::tempdir().unwrap();
-        let layout = Layout::new(root.path());
-        let mut writer = Writer::new(layout.clone());
-        let [run, ..] = &runs(1)[..] else { unreachable!() };
-        writer.append(run, &[record("a"), record("b")]).unwrap();
-        std::fs::remove_dir_all(layout.run(run)).unwrap();
-        let lost = writer.append(run, &[record("c")]).unwrap().lost.unwrap();
-        assert_eq!((lost.batches, lost.reason.starts_with("log-000001.plog was removed")), (2, true));
-        assert_eq!(layout.folder(run).logs().unwrap(), [2]);
-        // Somewhere else, the file still has a name.
-        std::fs::rename(layout.run(run), root.path().join("elsewhere")).unwrap();
-        assert_eq!(writer.append(run, &[record("d")]).unwrap().lost.unwrap().batches, 1);
-        assert_eq!(frames(&layout, run), [[b"d"]]);
-    }
-}
+mod tests;

@@ -103,7 +103,9 @@ fn read_back(folder: &RunFolder) -> (Vec<Received>, Condition) {
         batches.push(batch);
         Ok::<(), StoreError>(())
     });
-    (batches, condition.unwrap())
+    let mut condition = condition.unwrap();
+    assert_eq!(std::mem::take(&mut condition.stored).values().sum::<u64>(), batches.len() as u64);
+    (batches, condition)
 }
 
 #[test]

@@ -13,7 +13,7 @@ use rand::{Rng as _, RngExt as _};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
 
-use crate::store::disk::{AppendFile, Disk};
+use crate::store::disk::{AppendFile, Disk, FileState, Stamp};
 
 /// The faults to inject.
 #[derive(Clone, Copy, Debug, Default)]
@@ -319,12 +319,11 @@ impl Disk for SimulatedDisk {
         Ok(Box::new(SimulatedFile { disk: self.clone(), path: path.to_owned(), file }))
     }
 
-    fn reopen(&self, path: &Path) -> io::Result<(Box<dyn AppendFile>, u64)> {
+    fn reopen(&self, path: &Path) -> io::Result<Box<dyn AppendFile>> {
         let mut state = self.state();
         let file = state.file(path)?;
         state.operate("reopen", path).map_err(|(error, _)| error)?;
-        let length = state.files[&file].seen.len() as u64;
-        Ok((Box::new(SimulatedFile { disk: self.clone(), path: path.to_owned(), file }), length))
+        Ok(Box::new(SimulatedFile { disk: self.clone(), path: path.to_owned(), file }))
     }
 
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -393,6 +392,20 @@ impl Disk for SimulatedDisk {
         Ok(())
     }
 
+    fn stamp(&self, _folder: &Path) -> io::Result<Stamp> {
+        // As if the folder changed all the time.
+        Ok(Stamp([self.operations().into(), 0, 0]))
+    }
+
+    fn remove_folder(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        let outcome = state.operate("remove folder", path);
+        if !matches!(outcome, Err((_, true))) {
+            state.change(None, Some(path.to_owned()));
+        }
+        outcome.map_err(|(error, _)| error)
+    }
+
     fn sync_folder(&self, path: &Path) -> io::Result<()> {
         let mut state = self.state();
         state.operate("sync folder", path).map_err(|(error, _)| error)?;
@@ -458,6 +471,11 @@ impl AppendFile for SimulatedFile {
             content.seen.truncate(length as usize);
         }
         outcome.map_err(|(error, _)| error)
+    }
+
+    fn state(&self) -> io::Result<FileState> {
+        let length = self.disk.state().files[&self.file].seen.len() as u64;
+        Ok(FileState { length, changed: 0 })
     }
 
     fn is_at(&self, path: &Path) -> io::Result<bool> {

@@ -1,0 +1,140 @@
+//! What is known to be stored of a run, and how the log finds out that someone removed or changed some of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::store::StoreError;
+use crate::store::disk::Stamp;
+use crate::store::folder::{Names, RunFolder};
+use crate::store::log_format;
+use crate::store::losses::{self, Loss};
+
+/// What is known to be stored of a run. It outlives the log that is written to, and any error.
+#[derive(Debug, Default)]
+pub(super) struct Stored {
+    /// The number of acknowledged batches in each log, or in the segment made of it.
+    batches: BTreeMap<u32, u64>,
+    /// Logs that were changed or removed while they were written to, and were not compared yet.
+    suspects: BTreeSet<u32>,
+    /// All losses of the run.
+    losses: Vec<Loss>,
+    /// The losses of which the hub does not know yet.
+    untold: Vec<Loss>,
+    /// The largest number of a log so far. If someone removes a run's directory, its next log must not get the number of one that waits
+    /// to be sealed, or that is lost.
+    newest: u32,
+    /// The stamp of the run's directory when it was last compared. Nothing in it was removed as long as it is the same.
+    compared: Option<Stamp>,
+    /// Whether losses are yet to be written to the disk.
+    is_unwritten: bool,
+}
+
+impl Stored {
+    /// Returns what a reader found: the batches of each number, and the losses.
+    pub(super) fn new(batches: BTreeMap<u32, u64>, losses: Vec<Loss>) -> Self {
+        let of_losses = losses.iter().filter_map(|loss| Some(loss.file?.number));
+        let newest = of_losses.chain(batches.keys().copied()).max().unwrap_or(0);
+        Self { batches, losses, newest, ..Self::default() }
+    }
+
+    /// Returns what is known of a run that no reader has read.
+    pub(super) fn of(folder: &RunFolder) -> Self {
+        let losses = losses::read(folder).unwrap_or_else(|_| vec![Loss::of_damaged_list()]);
+        Self::new(BTreeMap::new(), losses)
+    }
+
+    /// Returns a number that no log or segment of the run has or had.
+    pub(super) fn next_number(&self, folder: &RunFolder) -> Result<u32, StoreError> {
+        Ok(folder.newest()?.max(self.newest) + 1)
+    }
+
+    /// Notes that a log was created.
+    pub(super) fn created(&mut self, number: u32) {
+        self.newest = self.newest.max(number);
+    }
+
+    /// Notes that a log was removed in which there was no batch.
+    pub(super) fn abandoned(&mut self, number: u32) {
+        if self.newest == number {
+            self.newest -= 1;
+        }
+    }
+
+    /// Notes that batches of a log are acknowledged.
+    pub(super) fn add(&mut self, number: u32, batches: u64) {
+        *self.batches.entry(number).or_default() += batches;
+    }
+
+    /// Returns the number of acknowledged batches in a log.
+    pub(super) fn batches(&self, number: u32) -> u64 {
+        self.batches.get(&number).copied().unwrap_or(0)
+    }
+
+    /// Notes that a log was changed or removed while it was written to.
+    pub(super) fn suspect(&mut self, number: u32) {
+        self.suspects.insert(number);
+    }
+
+    /// Returns the losses that were found since the previous call.
+    pub(super) fn take_untold(&mut self) -> Vec<Loss> {
+        std::mem::take(&mut self.untold)
+    }
+
+    /// Compares what is known to be stored with what is there, if the run's directory has changed. What is lost is on disk when this
+    /// returns.
+    ///
+    /// # Errors
+    /// Returns an error if the directory cannot be listed or the losses cannot be written. The next call tries again.
+    pub(super) fn compare(&mut self, folder: &RunFolder) -> Result<(), StoreError> {
+        let stamp = folder.disk.stamp(&folder.path).ok();
+        let is_same = stamp.is_some() && stamp == self.compared;
+        if is_same && self.suspects.is_empty() && !self.is_unwritten {
+            return Ok(());
+        }
+        let (found, names) = self.find(folder)?;
+        self.suspects.clear();
+        for loss in &found {
+            if let Some(file) = loss.file {
+                self.batches.insert(file.number, file.held - loss.batches);
+            }
+        }
+        self.is_unwritten |= !found.is_empty() || (!names.has_losses && !self.losses.is_empty());
+        self.losses.extend(found.iter().cloned());
+        self.untold.extend(found);
+        if self.is_unwritten {
+            losses::write(folder, &self.losses)?;
+            self.is_unwritten = false;
+        }
+        self.compared = stamp;
+        Ok(())
+    }
+
+    /// Returns what is lost and not yet noted, and the names that are there.
+    fn find(&self, folder: &RunFolder) -> Result<(Vec<Loss>, Names), StoreError> {
+        let mut names = folder.names()?;
+        let is_gone =
+            |names: &Names, number: &u32| self.batches(*number) > 0 && !names.numbers.contains(number);
+        if self.batches.keys().any(|number| is_gone(&names, number)) {
+            // A log that was sealed and removed during the first look has its segment now.
+            names = folder.names()?;
+        }
+        let of_number = |(&number, &held): (&u32, &u64)| {
+            let is_suspect = self.suspects.contains(&number);
+            let is_gone = is_gone(&names, &number);
+            let found = if is_gone || !is_suspect { 0 } else { readable(folder, number).min(held) };
+            match (is_gone, is_suspect) {
+                (_, true) => (found < held).then(|| Loss::of_open(number, held, found)),
+                (true, false) => Some(Loss::of_closed(number, held)),
+                (false, false) => None,
+            }
+        };
+        Ok((self.batches.iter().filter_map(of_number).collect(), names))
+    }
+}
+
+/// Returns the number of batches in a log that can be read. A log that was sealed meanwhile was whole.
+pub(super) fn readable(folder: &RunFolder, number: u32) -> u64 {
+    match folder.disk.read(&folder.log(number)) {
+        Ok(bytes) => log_format::read(&bytes).entries.len() as u64,
+        Err(_) => 0,
+    }
+}
