@@ -159,7 +159,7 @@ pub(crate) enum Reason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HostWork {
     /// They wait for the device first, so that it has no more work when they go on.
-    Synchronises,
+    Synchronizes,
     /// They launch work more slowly than the device does it.
     Launches,
     /// They run Python or other code outside of operators.
@@ -170,9 +170,9 @@ pub(crate) enum HostWork {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct HostBound {
     /// The time in which the host waits for the device in calls of its runtime.
-    pub(crate) synchronising: f64,
+    pub(crate) synchronizing: f64,
     /// The number of these calls.
-    pub(crate) synchronisations: f64,
+    pub(crate) synchronizations: f64,
     /// The self time of operators and of the other calls of the runtime.
     pub(crate) operators: f64,
     /// The time outside of operators, at most that in which no thread runs one.

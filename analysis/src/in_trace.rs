@@ -33,8 +33,8 @@ pub(crate) fn explain_imported(finding: &mut Finding, summaries: &[Option<Arc<Tr
     }
 }
 
-/// The least share of the idle time of devices that the host must wait for them before, for synchronisation to be why.
-const SYNCHRONISES: f64 = 0.5;
+/// The least share of the idle time of devices that the host must wait for them before, for synchronization to be why.
+const SYNCHRONIZES: f64 = 0.5;
 /// The least share of the host's own time outside of operators for that code to be why.
 const MOSTLY: f64 = 0.5;
 
@@ -42,7 +42,7 @@ const MOSTLY: f64 = 0.5;
 ///
 /// A host that runs ahead of its device keeps it busy. One that waits for its device `s` per step, while the device waits for it
 /// `i` per step, does one after the other what both could do at once: up to the smaller of both is saved without the
-/// synchronisation. If `s` is small, the host has no time to wait: it is too slow itself.
+/// synchronization. If `s` is small, the host has no time to wait: it is too slow itself.
 pub(crate) fn explain_idle(finding: &mut Finding, summaries: &[Option<Arc<TraceSummary>>]) {
     let idle = finding.evidence.iter().find_map(|one| match one {
         Evidence::OnUsualRank { segment: Segment::Idle, nanos } => Some(*nanos),
@@ -54,7 +54,7 @@ pub(crate) fn explain_idle(finding: &mut Finding, summaries: &[Option<Arc<TraceS
     let work = bound.filter(|bound| bound.kernels > 0.0).map(|bound| {
         finding.evidence.push(Evidence::HostBound(bound));
         match bound {
-            _ if bound.synchronising >= SYNCHRONISES * idle => HostWork::Synchronises,
+            _ if bound.synchronizing >= SYNCHRONIZES * idle => HostWork::Synchronizes,
             _ if bound.outside >= MOSTLY * (bound.outside + bound.operators) => HostWork::Code,
             _ => HostWork::Launches,
         }
@@ -73,12 +73,12 @@ fn host_bound(all: &TraceSummary) -> HostBound {
         row.kind == TraceRowKind::Operator || row.kind == TraceRowKind::Runtime && !self::waits(&row.name)
     };
     let kernels = sum(&is_kernel, |row| row.calls);
-    let (synchronising, operators) = (sum(&waits, |row| row.nanos), sum(&works, |row| row.nanos));
+    let (synchronizing, operators) = (sum(&waits, |row| row.nanos), sum(&works, |row| row.nanos));
     // The thread of the step is outside of operators also while another thread runs those of the backward pass.
-    let no_thread_works = (per_step(all.step_nanos) - operators - synchronising).max(0.0);
+    let no_thread_works = (per_step(all.step_nanos) - operators - synchronizing).max(0.0);
     HostBound {
-        synchronising,
-        synchronisations: sum(&waits, |row| row.calls),
+        synchronizing,
+        synchronizations: sum(&waits, |row| row.calls),
         operators,
         outside: sum(&|row| row.kind == TraceRowKind::Outside, |row| row.nanos).min(no_thread_works),
         kernels,
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_devices_wait_for_launches_for_code_or_after_synchronisations() {
+    fn idle_devices_wait_for_launches_for_code_or_after_synchronizations() {
         let launches = said(1, 4);
         assert!(
             launches.sentence.contains("launches its kernels more slowly than they run"),
@@ -148,15 +148,15 @@ mod tests {
             launches.sentence
         );
         assert!(launches.advice.contains("CUDA graphs"), "{}", launches.advice);
-        let synchronises = said(16, 4);
+        let synchronizes = said(16, 4);
         assert!(
-            synchronises.sentence.contains("after the host has waited for the device (synchronisation)"),
-            "{synchronises:?}"
+            synchronizes.sentence.contains("after the host has waited for the device (synchronization)"),
+            "{synchronizes:?}"
         );
-        assert!(synchronises.advice.contains(".item()"), "{}", synchronises.advice);
+        assert!(synchronizes.advice.contains(".item()"), "{}", synchronizes.advice);
         let line = "per step, the host waits for the device 8.00 ms in 20.0 calls, takes 7.50 ms for operators and launches and 2.00 ms \
             outside of them; the device runs 500 kernels of 30.0 µs each";
-        assert_eq!(synchronises.evidence[1], line);
+        assert_eq!(synchronizes.evidence[1], line);
         assert!(said(1, 30).sentence.contains("runs code outside of operators"), "{}", said(1, 30).sentence);
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! The figures and their formulas are defined in `docs/metrics.md`.
 //!
-//! * [`step::analyse`] turns the records of one step on all ranks into its ledger, overlap, waits and lateness.
+//! * [`step::analyze`] turns the records of one step on all ranks into its ledger, overlap, waits and lateness.
 //! * [`report::report`] turns a window of analyzed steps into the report that users read.
 //! * [`waterfall`] draws one step.
 //! * [`hang`] names the ranks that a hung run waits for.

@@ -307,7 +307,7 @@ fn total_within(intervals: &Intervals, sums: &[u64], (begin, end): Interval) -> 
 
 /// Analyzes one step. `fits` is indexed by rank, as the records are.
 #[must_use]
-pub fn analyse(records: &StepRecords, fits: &[Option<ClockFit>]) -> StepAnalysis {
+pub fn analyze(records: &StepRecords, fits: &[Option<ClockFit>]) -> StepAnalysis {
     let joined = Joined::new(records, fits);
     let sets = |(rank, (step, waits)): (usize, (&Option<Box<RankStep>>, &Vec<Wait>))| {
         Some(Box::new(RankSets::new(rank, step.as_ref()?, waits)))
@@ -319,13 +319,13 @@ pub fn analyse(records: &StepRecords, fits: &[Option<ClockFit>]) -> StepAnalysis
         .collectives
         .iter()
         .zip(before)
-        .filter_map(|(collective, before)| analyse_collective(collective, before, &sets))
+        .filter_map(|(collective, before)| analyze_collective(collective, before, &sets))
         .collect();
     let mut ranks: Vec<Option<Box<RankAnalysis>>> = records
         .ranks
         .iter()
         .zip(&sets)
-        .map(|(step, sets)| Some(Box::new(analyse_rank(step.as_ref()?, sets.as_ref()?))))
+        .map(|(step, sets)| Some(Box::new(analyze_rank(step.as_ref()?, sets.as_ref()?))))
         .collect();
     add_lateness(&mut ranks, &joined);
     add_caused_waits(&mut ranks, &joined);
@@ -352,7 +352,7 @@ fn window(records: &StepRecords, fits: &[Option<ClockFit>]) -> Option<(ServerNan
     Some((aligned(|step| step.begin)?.into_iter().min()?, aligned(|step| step.end)?.into_iter().max()?))
 }
 
-fn analyse_rank(step: &RankStep, sets: &RankSets) -> RankAnalysis {
+fn analyze_rank(step: &RankStep, sets: &RankSets) -> RankAnalysis {
     let processor = |kind: SpanKind| {
         let of_kind = step.spans.iter().filter(|span| span.kind == kind).map(|span| span.cpu_nanos);
         of_kind.fold(0, u64::saturating_add)
@@ -380,8 +380,8 @@ fn analyse_rank(step: &RankStep, sets: &RankSets) -> RankAnalysis {
     }
 }
 
-/// Analyses a collective. `before` is the one before it in the order of [`Joined::collectives`].
-fn analyse_collective(
+/// Analyzes a collective. `before` is the one before it in the order of [`Joined::collectives`].
+fn analyze_collective(
     collective: &JoinedCollective<'_>,
     before: Option<&JoinedCollective<'_>>,
     sets: &[Option<Box<RankSets>>],

@@ -74,11 +74,11 @@ impl ConvNet {
     /// # Errors
     /// Returns an error if a size is 0.
     pub fn new(shape: [usize; 3], classes: usize, parameters: &mut ParameterSet, seed: u64) -> Result<Self> {
-        let [colours, height, width] = shape;
+        let [colors, height, width] = shape;
         let area = [height, width];
         let mut build =
             Builder { parameters, random: Random::new(seed, 0x636f_6e76), area, multiplications: 0 };
-        let first = build.convolution("first", colours, CHANNELS, 1, 1.0)?;
+        let first = build.convolution("first", colors, CHANNELS, 1, 1.0)?;
         let block_1 = build.block("block1", CHANNELS)?;
         let down = build.convolution("down", CHANNELS, 2 * CHANNELS, 2, 1.0)?;
         let block_2 = build.block("block2", 2 * CHANNELS)?;

@@ -180,9 +180,9 @@ impl Gpt {
 }
 
 fn norm(weights: &Weights, layer: &Norm, input: &Tensor) -> Result<Tensor> {
-    let centred = input.broadcast_sub(&input.mean_keepdim(D::Minus1)?)?;
-    let deviation = (centred.sqr()?.mean_keepdim(D::Minus1)? + 1e-5)?.sqrt()?;
-    let normed = centred.broadcast_div(&deviation)?;
+    let centerd = input.broadcast_sub(&input.mean_keepdim(D::Minus1)?)?;
+    let deviation = (centerd.sqr()?.mean_keepdim(D::Minus1)? + 1e-5)?.sqrt()?;
+    let normed = centerd.broadcast_div(&deviation)?;
     normed.broadcast_mul(&weights[layer.scale])?.broadcast_add(&weights[layer.shift])
 }
 

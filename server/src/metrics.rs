@@ -73,7 +73,7 @@ pub struct Metrics {
     rank_hung: RankGauge,
     rank_reporting: RankGauge,
     late_records: GaugeVec,
-    unanalysed_steps: GaugeVec,
+    unanalyzed_steps: GaugeVec,
     devices: DeviceMetrics,
     hosts: HostMetrics,
     /// The metrics of the server itself.
@@ -93,7 +93,7 @@ pub struct RunValues<'a> {
     /// The records that arrived after their step had closed, or that were too many for one step.
     pub late_records: u64,
     /// The steps that were not analyzed.
-    pub unanalysed_steps: u64,
+    pub unanalyzed_steps: u64,
     /// Whether the server receives data from each rank that has not left, by rank.
     pub reporting: Vec<(usize, bool)>,
     /// The error bound of each aligned clock in nanoseconds, by rank.
@@ -372,10 +372,10 @@ impl Metrics {
                 "Records that are in no figure: they arrived after their step was closed, or a step had too many.",
                 ["run"]
             ),
-            unanalysed_steps: family!(
+            unanalyzed_steps: family!(
                 r,
                 GaugeVec,
-                "paceline_unanalysed_steps",
+                "paceline_unanalyzed_steps",
                 "Steps that are in no figure: too few ranks sent them, or they arrived faster than they are analyzed.",
                 ["run"]
             ),
@@ -497,7 +497,7 @@ impl Metrics {
         set(&self.ranks_reporting, Some(f64::from(summary.ranks_reporting)));
         set(&self.hung, Some(f64::from(u8::from(summary.state == RunState::Hung))));
         set(&self.late_records, Some(run.late_records as f64));
-        set(&self.unanalysed_steps, Some(run.unanalysed_steps as f64));
+        set(&self.unanalyzed_steps, Some(run.unanalyzed_steps as f64));
         set(&self.last_step, run.newest.and_then(|step| Some(step.window?.1.0 as f64 / 1e9)));
         let efficiency = &report.scaling_efficiency;
         for (kind, figure) in [("implied", &efficiency.implied), ("measured", &efficiency.measured)] {
@@ -618,7 +618,7 @@ impl Metrics {
             &self.own_overhead_bound,
             &self.hung,
             &self.late_records,
-            &self.unanalysed_steps,
+            &self.unanalyzed_steps,
         ]
     }
 

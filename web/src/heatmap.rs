@@ -237,7 +237,7 @@ impl Map {
 
     fn draw(self, ends: Memo<(f32, f32)>) -> Draw {
         let theme = expect_context::<Theme>();
-        let colours = palette::cividis_table();
+        let colors = palette::cividis_table();
         Box::new(move |frame: &mut Frame<'_>, _: Size| {
             let (steps_view, ranks_view) = (self.range.view(), self.rows.get());
             self.tiles.ensure(View {
@@ -258,7 +258,7 @@ impl Map {
                 covered: None,
                 reduce: self.selection.reduce.get(),
                 scale: ends.get(),
-                colours: &colours,
+                colors: &colors,
                 unknown: theme.inks().unknown,
             };
             self.tiles.draw(frame, &map);

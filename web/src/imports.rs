@@ -112,7 +112,7 @@ impl Imports {
         });
     }
 
-    /// Reads the answer. A cancelled request ends as well, and has none.
+    /// Reads the answer. A canceled request ends as well, and has none.
     fn end(self) {
         if !self.is_busy.get_untracked() {
             return;
@@ -142,7 +142,7 @@ impl Imports {
     pub fn end_or_dismiss(self) {
         if self.is_busy.get_untracked() {
             self.is_busy.set(false);
-            self.title.set("The import is cancelled".into());
+            self.title.set("The import is canceled".into());
             let text = if self.sent.get_untracked() < 1.0 {
                 "The server forgets what it has received."
             } else {

@@ -57,8 +57,8 @@ impl Pen {
     }
 
     /// Draws a horizontal axis below the raster: marks with labels.
-    pub fn axis_below(&self, view: Span, ticks: &[Tick], centred: bool) {
-        let offset = if centred { 0.5 } else { 0.0 };
+    pub fn axis_below(&self, view: Span, ticks: &[Tick], centerd: bool) {
+        let offset = if centerd { 0.5 } else { 0.0 };
         for tick in ticks {
             let x = view.to_pixel(tick.value + offset, self.size.width);
             if (0.0..=self.size.width).contains(&x) {
@@ -69,10 +69,10 @@ impl Pen {
     }
 
     /// Writes the label of a tick below the chart, moved away from the edge of the canvas where it would be cut off.
-    pub fn text_below(&self, x: f64, y: f64, label: &str, colour: &str) {
+    pub fn text_below(&self, x: f64, y: f64, label: &str, color: &str) {
         let half = self.text_width(label) / 2.0;
         let (first, last) = (half - self.margins.left, self.size.width + self.margins.right - half);
-        self.text(x.min(last).max(first), self.size.height + y, label, Align::Middle, colour);
+        self.text(x.min(last).max(first), self.size.height + y, label, Align::Middle, color);
     }
 
     /// Draws a vertical axis from 0 at the bottom, with grid lines.
@@ -98,10 +98,10 @@ impl Pen {
             }
             let y = view.to_pixel(row as f64 + 0.5, self.size.height);
             if (0.0..=self.size.height).contains(&y) {
-                let colour = if is_chosen { self.inks.accent } else { self.inks.muted };
-                self.text(-8.0, y, &names(row), Align::End, colour);
+                let color = if is_chosen { self.inks.accent } else { self.inks.muted };
+                self.text(-8.0, y, &names(row), Align::End, color);
                 if is_chosen {
-                    self.rect(-4.0, y - 6.0, 2.0, 12.0, colour);
+                    self.rect(-4.0, y - 6.0, 2.0, 12.0, color);
                 }
             }
         }
@@ -125,32 +125,32 @@ impl Pen {
     }
 
     /// Draws a filled rectangle.
-    pub fn rect(&self, x: f64, y: f64, width: f64, height: f64, colour: &str) {
-        self.context.set_fill_style_str(colour);
+    pub fn rect(&self, x: f64, y: f64, width: f64, height: f64, color: &str) {
+        self.context.set_fill_style_str(color);
         self.context.fill_rect(x, y, width, height);
     }
 
     /// Draws the outline of a selection. It is dark inside light, so that it shows on every color.
     pub fn outline(&self, x: f64, y: f64, width: f64, height: f64) {
-        for (grow, thick, colour) in [(2.0, 3.5, self.inks.ground), (2.0, 1.5, self.inks.ink)] {
-            self.context.set_stroke_style_str(colour);
+        for (grow, thick, color) in [(2.0, 3.5, self.inks.ground), (2.0, 1.5, self.inks.ink)] {
+            self.context.set_stroke_style_str(color);
             self.context.set_line_width(thick);
             self.context.stroke_rect(x - grow, y - grow, width + 2.0 * grow, height + 2.0 * grow);
         }
     }
 
     /// Draws a line, dashed or solid.
-    pub fn line(&self, from: (f64, f64), to: (f64, f64), colour: &str, dashed: bool) {
-        self.lines(&[from, to], colour, dashed);
+    pub fn line(&self, from: (f64, f64), to: (f64, f64), color: &str, dashed: bool) {
+        self.lines(&[from, to], color, dashed);
     }
 
     /// Draws a line through points.
-    pub fn lines(&self, points: &[(f64, f64)], colour: &str, dashed: bool) {
+    pub fn lines(&self, points: &[(f64, f64)], color: &str, dashed: bool) {
         if dashed {
             let dashes = js_sys::Array::of2(&4.0.into(), &3.0.into());
             let _ = self.context.set_line_dash(&dashes);
         }
-        self.context.set_stroke_style_str(colour);
+        self.context.set_stroke_style_str(color);
         self.context.set_line_width(1.5);
         self.context.begin_path();
         points.iter().for_each(|&(x, y)| self.context.line_to(x, y));
@@ -159,50 +159,50 @@ impl Pen {
     }
 
     /// Fills the area between the corners with a share of the color.
-    pub fn area(&self, corners: &[(f64, f64)], colour: &str, share: f64) {
+    pub fn area(&self, corners: &[(f64, f64)], color: &str, share: f64) {
         self.context.begin_path();
         for &(x, y) in corners {
             self.context.line_to(x, y);
         }
         self.context.set_global_alpha(share);
-        self.context.set_fill_style_str(colour);
+        self.context.set_fill_style_str(color);
         self.context.fill();
         self.context.set_global_alpha(1.0);
     }
 
     /// Draws a point.
-    pub fn dot(&self, x: f64, y: f64, radius: f64, colour: &str, hollow: bool) {
+    pub fn dot(&self, x: f64, y: f64, radius: f64, color: &str, hollow: bool) {
         if hollow {
-            self.ring(x, y, radius - 0.75, colour);
+            self.ring(x, y, radius - 0.75, color);
             return;
         }
         self.context.begin_path();
         if self.context.arc(x, y, radius, 0.0, std::f64::consts::TAU).is_ok() {
-            self.context.set_fill_style_str(colour);
+            self.context.set_fill_style_str(color);
             self.context.fill();
         }
     }
 
     /// Draws a ring around a point.
-    pub fn ring(&self, x: f64, y: f64, radius: f64, colour: &str) {
+    pub fn ring(&self, x: f64, y: f64, radius: f64, color: &str) {
         self.context.begin_path();
         if self.context.arc(x, y, radius, 0.0, std::f64::consts::TAU).is_ok() {
             self.context.set_fill_style_str(self.inks.ground);
             self.context.fill();
-            self.context.set_stroke_style_str(colour);
+            self.context.set_stroke_style_str(color);
             self.context.set_line_width(1.5);
             self.context.stroke();
         }
     }
 
     /// Draws a text.
-    pub fn text(&self, x: f64, y: f64, text: &str, align: Align, colour: &str) {
+    pub fn text(&self, x: f64, y: f64, text: &str, align: Align, color: &str) {
         self.context.set_text_align(match align {
             Align::Start => "left",
             Align::Middle => "center",
             Align::End => "right",
         });
-        self.context.set_fill_style_str(colour);
+        self.context.set_fill_style_str(color);
         let _ = self.context.fill_text(text, x, y);
     }
 

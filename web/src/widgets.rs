@@ -32,7 +32,7 @@ pub fn written<T>(figure: &Figure<f64>, format: fn(f64) -> T) -> Result<T, Strin
 pub fn Bar(
     from: f64,
     to: f64,
-    #[prop(default = None)] colour: Option<palette::Rgba>,
+    #[prop(default = None)] color: Option<palette::Rgba>,
     #[prop(optional)] is_culprit: bool,
 ) -> impl IntoView {
     let (from, to) = (from.clamp(0.0, 1.0) * 100.0, to.clamp(0.0, 1.0) * 100.0);
@@ -43,7 +43,7 @@ pub fn Bar(
                 rx="2"
                 x=format!("{from:.2}%")
                 width=format!("{:.2}%", (to - from).max(0.15))
-                fill=colour.map(palette::css)
+                fill=color.map(palette::css)
             ></rect>
         </svg>
     }
@@ -65,8 +65,8 @@ pub fn List(title: &'static str, class: &'static str, lines: Vec<String>) -> imp
 
 /// A square of a color and pattern.
 #[component]
-pub fn Swatch(colour: palette::Rgba, #[prop(default = Pattern::Solid)] pattern: Pattern) -> impl IntoView {
-    view! { <i class="swatch" data-pattern=pattern.name() aria-hidden="true" style:--c=palette::css(colour)></i> }
+pub fn Swatch(color: palette::Rgba, #[prop(default = Pattern::Solid)] pattern: Pattern) -> impl IntoView {
+    view! { <i class="swatch" data-pattern=pattern.name() aria-hidden="true" style:--c=palette::css(color)></i> }
 }
 
 /// A legend of fills: color, pattern, name.
@@ -74,15 +74,15 @@ pub fn Swatch(colour: palette::Rgba, #[prop(default = Pattern::Solid)] pattern: 
 pub fn Legend<T: IntoView + 'static>(items: Vec<(palette::Rgba, Pattern, T)>) -> impl IntoView {
     let items = items
         .into_iter()
-        .map(|(colour, pattern, name)| view! { <li><Swatch colour=colour pattern=pattern />{name}</li> })
+        .map(|(color, pattern, name)| view! { <li><Swatch color=color pattern=pattern />{name}</li> })
         .collect_view();
     view! { <ul class="legend">{items}</ul> }
 }
 
-/// The key of a line in a legend. `colour` is a CSS color.
+/// The key of a line in a legend. `color` is a CSS color.
 #[component]
-pub fn LineKey(colour: String, dashed: bool) -> impl IntoView {
-    view! { <i class="line-key" class:dashed=dashed style:border-color=colour aria-hidden="true"></i> }
+pub fn LineKey(color: String, dashed: bool) -> impl IntoView {
+    view! { <i class="line-key" class:dashed=dashed style:border-color=color aria-hidden="true"></i> }
 }
 
 /// The point of a tooltip and the size of its chart, in CSS pixels.

@@ -43,7 +43,7 @@ impl Ink {
             Self::Accent => inks.accent.into(),
             Self::Alarm => inks.alarm.into(),
             Self::Muted => inks.muted.into(),
-            Self::Data(colour) => palette::css(colour),
+            Self::Data(color) => palette::css(color),
         }
     }
 }

@@ -83,7 +83,7 @@ pub struct Batch {
 }
 
 /// The header of an answer that names the stored batch ([`Batch::receipt`]). An agent treats no other answer as an
-/// acknowledgement, so that no batch is lost to a proxy or a wrong address that answers 200.
+/// acknowledgment, so that no batch is lost to a proxy or a wrong address that answers 200.
 pub const RECEIPT_HEADER: &str = "paceline-receipt";
 
 impl Batch {

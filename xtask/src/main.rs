@@ -22,6 +22,8 @@ use clap::Parser;
 enum Xtask {
     /// Train a real model on four ranks with the dashboard open
     Demo(demo::Options),
+    /// Run the quick checks while you work: format, tidy, lints and unit tests
+    Check,
     /// Run all checks: format, lints, tidy, all tests (installs the tools they need)
     Test(test::Options),
     /// Build the dashboard into target/dist
@@ -58,6 +60,7 @@ enum Xtask {
 fn main() -> anyhow::Result<()> {
     match Xtask::parse() {
         Xtask::Demo(options) => demo::run(&options),
+        Xtask::Check => test::quick(),
         Xtask::Test(options) => test::run(&options),
         Xtask::Web => web::run(),
         Xtask::Wheel => wheel::run().map(drop),

@@ -97,7 +97,7 @@ fn read_head(input: &mut impl io::BufRead) -> io::Result<Option<usize>> {
     Ok(None)
 }
 
-/// Sends an answer that serves both as an acknowledgement and as the server's time.
+/// Sends an answer that serves both as an acknowledgment and as the server's time.
 fn answer(mut connection: &TcpStream, receipt: &str) -> io::Result<()> {
     let body = r#"{"received_nanos":1,"sent_nanos":1}"#;
     write!(connection, "HTTP/1.1 200 OK\r\n{receipt}content-length: {}\r\n\r\n{body}", body.len())

@@ -27,7 +27,7 @@ pub(super) struct Attempt {
     pub(super) resumed: Option<Step>,
     /// The name of the process's clock; empty if it is unknown.
     pub(super) clock: String,
-    /// The server's clock less that of the process: the smallest difference of any batch, which travelled fastest.
+    /// The server's clock less that of the process: the smallest difference of any batch, which traveled fastest.
     pub(super) offset_nanos: Option<i64>,
     /// Whether the process counts its steps from the one that it resumes, or else from the first one after `done`, recorded or
     /// not.

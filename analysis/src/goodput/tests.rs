@@ -57,8 +57,8 @@ impl<'a> Process<'a> {
 
     fn hear(&mut self) {
         // Some batches take longer than others.
-        let travelled = self.at / MS % 3 * MS;
-        self.lifeline.hear(MonoNanos(self.at), ServerNanos(self.at + OFFSET + travelled));
+        let traveled = self.at / MS % 3 * MS;
+        self.lifeline.hear(MonoNanos(self.at), ServerNanos(self.at + OFFSET + traveled));
     }
 
     fn rest(&mut self, nanos: i64) {
@@ -162,7 +162,7 @@ fn steps_before_the_first_record_count_at_the_usual_length() {
 
 /// A process that waits until its predecessor is known to have ended sends all its batches late.
 #[test]
-fn attempts_on_one_clock_are_placed_by_the_batch_that_travelled_fastest() {
+fn attempts_on_one_clock_are_placed_by_the_batch_that_traveled_fastest() {
     let recovery = |clock: &str| {
         let mut lifeline = Lifeline::default();
         let mut first = Process::start(&mut lifeline, 0, None, 0, S);

@@ -7,7 +7,7 @@ use wire::ids::{Comm, Seq, Step};
 
 use super::*;
 use crate::records::RankStep;
-use crate::step::{StepAnalysis, analyse};
+use crate::step::{StepAnalysis, analyze};
 use crate::what_if::what_if;
 
 const BUCKETS: u64 = 2;
@@ -292,7 +292,7 @@ proptest! {
         for records in [&consistent, &records] {
             let ranks = records.ranks.len();
             for fits in [vec![None; ranks], exact(ranks), at_offsets(&offsets, ranks)] {
-                assert_no_fix_saves_more_than_all(&analyse(records, &fits))?;
+                assert_no_fix_saves_more_than_all(&analyze(records, &fits))?;
             }
         }
     }

@@ -8,7 +8,7 @@ use wire::views::{Cause, Culprit, GapKind};
 
 use super::*;
 use crate::records::{RankStep, StepRecords};
-use crate::step::analyse;
+use crate::step::analyze;
 
 /// Returns the facts about a completed run on one rank that has sent nothing but its steps.
 pub(crate) fn facts(run: &str) -> RunFacts {
@@ -47,7 +47,7 @@ pub(crate) fn facts(run: &str) -> RunFacts {
     }
 }
 
-/// Analyses a step of 100 us in which one collective runs for 40 us, of which nothing shows in `unclear` us whether the rank
+/// Analyzes a step of 100 us in which one collective runs for 40 us, of which nothing shows in `unclear` us whether the rank
 /// computes.
 fn with_unclear(unclear: i64) -> StepAnalysis {
     let (step, at) = (Step(5), |micros: i64| MonoNanos(micros * 1_000));
@@ -72,7 +72,7 @@ fn with_unclear(unclear: i64) -> StepAnalysis {
     let record = StepRecord { step, begin: at(0), end: at(100), samples: 0, shadow: false };
     let rank = Some(Box::new(RankStep { record, spans, buckets: vec![bucket] }));
     let records = StepRecords { step, ranks: vec![rank.clone(), rank], absent: 0 };
-    analyse(&records, &[Some(ClockFit::exact()), Some(ClockFit::exact())])
+    analyze(&records, &[Some(ClockFit::exact()), Some(ClockFit::exact())])
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn pauses_take_precedence_over_compute_and_input_but_not_over_collectives() {
     ];
     let records =
         StepRecords { step: Step(5), ranks: vec![rank(100, spans, vec![bucket(0, 70, 90)])], absent: 0 };
-    let step = analyse(&records, &[exact(0, 0)]);
+    let step = analyze(&records, &[exact(0, 0)]);
     let own = step.ranks[0].as_ref().unwrap();
     assert_eq!(own.parts[Part::ExposedTransfer as usize], 10);
     assert_eq!(own.pauses, [8, 20, 4, 0]);
@@ -105,7 +105,7 @@ fn pauses_take_precedence_over_compute_and_input_but_not_over_collectives() {
 #[test]
 fn a_hand_computed_step_is_analyzed_exactly() {
     let (records, fits) = two_ranks();
-    let step = analyse(&records, &fits);
+    let step = analyze(&records, &fits);
     let fast = step.ranks[0].as_ref().unwrap();
     //                     input h2d fwd bwd wait xfer opt pause idle other
     assert_eq!(fast.parts, [10, 0, 20, 40, 10, 20, 8, 0, 0, 2]);
@@ -136,19 +136,19 @@ fn caused(step: &StepAnalysis) -> Vec<u64> {
 fn a_rank_causes_the_wait_from_the_rank_before_it() {
     let fits = vec![exact(0, 0); 4];
     // Without rank 1, the collective would have started at 78. That rank 2 was early is not rank 1's doing.
-    assert_eq!(caused(&analyse(&starting_at(&[70, 80, 10, 78]), &fits)), [60, 2, 0, 8]);
+    assert_eq!(caused(&analyze(&starting_at(&[70, 80, 10, 78]), &fits)), [60, 2, 0, 8]);
     // Of ranks that start together, only one is charged.
-    assert_eq!(caused(&analyse(&starting_at(&[80, 80, 50, 50]), &fits)), [30, 0, 0, 0]);
+    assert_eq!(caused(&analyze(&starting_at(&[80, 80, 50, 50]), &fits)), [30, 0, 0, 0]);
 }
 
 #[test]
 fn no_wait_is_caused_where_a_rank_is_missing_or_its_clock_not_aligned() {
     let mut fits = vec![exact(0, 0), exact(0, 0), None];
-    assert_eq!(caused(&analyse(&starting_at(&[70, 80, 10]), &fits)), [0; 3]);
+    assert_eq!(caused(&analyze(&starting_at(&[70, 80, 10]), &fits)), [0; 3]);
     fits[2] = exact(0, 0);
     let mut records = starting_at(&[70, 80, 10]);
     records.ranks[2] = None;
-    assert_eq!(caused(&analyse(&records, &fits)), [0; 2]);
+    assert_eq!(caused(&analyze(&records, &fits)), [0; 2]);
 }
 
 #[test]
@@ -157,21 +157,21 @@ fn an_overlap_that_is_only_assumed_is_a_range() {
     // Half of rank 0's collective, from which it is assumed to compute for 10, and nothing outside of it.
     let rank = records.ranks[0].as_mut().unwrap();
     rank.spans.push(span(SpanKind::Unclear, 40, 80));
-    let step = analyse(&records, &fits);
+    let step = analyze(&records, &fits);
     let own = step.ranks[0].as_ref().unwrap();
     assert_eq!((own.hidden_nanos, own.assumed_hidden_nanos, own.assumed_exposed_nanos), (10, 10, 10));
     assert_eq!((step.overlap(), step.is_overlap_known()), (None, false));
     assert_eq!(step.collectives[0].unclear_nanos, 20);
     let (known, _) = two_ranks();
     let parts = |step: &StepAnalysis| step.ranks[0].as_ref().unwrap().parts;
-    assert_eq!(parts(&step), parts(&analyse(&known, &fits)), "the ledger shows what is assumed");
+    assert_eq!(parts(&step), parts(&analyze(&known, &fits)), "the ledger shows what is assumed");
 }
 
 #[test]
 fn the_clock_free_wait_is_used_if_the_clock_bound_exceeds_the_wait() {
     let (records, mut fits) = two_ranks();
     fits.iter_mut().flatten().for_each(|fit| fit.bound_nanos = 50);
-    let step = analyse(&records, &fits);
+    let step = analyze(&records, &fits);
     assert!(step.ranks[0].as_ref().unwrap().clock_free);
     assert_eq!(step.ranks[0].as_ref().unwrap().part(Part::ExposedWait), 10);
 }
@@ -182,7 +182,7 @@ fn a_rank_that_ends_later_than_others_has_not_waited_for_as_long() {
     let (mut records, mut fits) = two_ranks();
     fits.iter_mut().flatten().for_each(|fit| fit.bound_nanos = 2);
     records.ranks[1].as_mut().unwrap().buckets[0] = bucket(0, 1_060, 1_080);
-    let step = analyse(&records, &fits);
+    let step = analyze(&records, &fits);
     let wait = |rank: usize| step.ranks[rank].as_ref().unwrap().part(Part::ExposedWait);
     assert_eq!(step.collectives[0].wait_clock_free_nanos, 10.0, "20 on one of two ranks");
     assert!(step.ranks[0].as_ref().unwrap().clock_free);
@@ -193,7 +193,7 @@ fn a_rank_that_ends_later_than_others_has_not_waited_for_as_long() {
 fn figures_of_a_missing_rank_are_missing_and_not_zero() {
     let (mut records, fits) = two_ranks();
     records.ranks[1] = None;
-    let step = analyse(&records, &fits);
+    let step = analyze(&records, &fits);
     assert!(!step.complete && step.ranks[1].is_none());
     assert_eq!(step.collectives[0].wait_nanos, None);
     assert_eq!(step.ranks[0].as_ref().unwrap().lateness_nanos, None);
@@ -210,7 +210,7 @@ fn a_collective_among_some_ranks_has_its_own_waits() {
         buckets.iter_mut().for_each(|bucket| bucket.comm = Comm(7 + at as u32 / 2));
     }
     let fits: Vec<Option<ClockFit>> = fits.iter().chain(&fits).copied().collect();
-    let step = analyse(&StepRecords { step: Step(5), ranks: ranks.clone(), absent: 0 }, &fits);
+    let step = analyze(&StepRecords { step: Step(5), ranks: ranks.clone(), absent: 0 }, &fits);
     assert_eq!(step.collectives.len(), 2);
     for (pair, collective) in step.collectives.iter().enumerate() {
         assert_eq!(collective.group, Group { ranks: 2, stride: 1 });
@@ -218,7 +218,7 @@ fn a_collective_among_some_ranks_has_its_own_waits() {
     }
     // In a step with a missing rank, the size of a group is unknown.
     ranks[3] = None;
-    let step = analyse(&StepRecords { step: Step(5), ranks, absent: 0 }, &fits);
+    let step = analyze(&StepRecords { step: Step(5), ranks, absent: 0 }, &fits);
     assert!(step.collectives.iter().all(|collective| collective.wait_nanos.is_none()));
 }
 
@@ -232,7 +232,7 @@ fn computes_until_70(buckets: Vec<BucketRecord>) -> StepRecords {
 fn the_part_of_another_steps_collective_is_communication_and_no_collective_of_the_step() {
     let comm = timing::parts::comm_of_parts(0);
     let part = BucketRecord { comm, bytes: 0, ..bucket(9, 60, 90) };
-    let step = analyse(&computes_until_70(vec![bucket(0, 40, 75), part]), &[exact(0, 0)]);
+    let step = analyze(&computes_until_70(vec![bucket(0, 40, 75), part]), &[exact(0, 0)]);
     let found = step.ranks[0].as_ref().unwrap();
     assert_eq!((found.comm_nanos, found.hidden_nanos), (50, 30));
     assert_eq!((found.part(Part::ExposedTransfer), found.part(Part::Other)), (20, 10));
@@ -242,7 +242,7 @@ fn the_part_of_another_steps_collective_is_communication_and_no_collective_of_th
 
 #[test]
 fn what_a_collective_takes_beyond_the_step_is_neither_hidden_nor_exposed_in_it() {
-    let step = analyse(&computes_until_70(vec![bucket(0, -30, 10), bucket(1, -30, -10)]), &[exact(0, 0)]);
+    let step = analyze(&computes_until_70(vec![bucket(0, -30, 10), bucket(1, -30, -10)]), &[exact(0, 0)]);
     let times: Vec<_> = step.collectives.iter().map(|one| (one.duration_nanos, one.hidden_nanos)).collect();
     assert_eq!(times, [(10, 10), (0, 0)]);
     assert_eq!(step.ranks[0].as_ref().unwrap().comm_nanos, 10);
@@ -285,7 +285,7 @@ proptest! {
         let fits: Vec<Option<ClockFit>> = bounds.into_iter().map(|fit| fit.map(|(offset, bound_nanos)| {
             ClockFit { bound_nanos, ..exact(offset as u32 % 2, offset).expect("a clock") }
         })).collect();
-        let step = analyse(&StepRecords { step: Step(5), ranks, absent: 0 }, &fits);
+        let step = analyze(&StepRecords { step: Step(5), ranks, absent: 0 }, &fits);
         for (_, rank) in step.present() {
             prop_assert_eq!(rank.parts.iter().sum::<u64>(), rank.step_nanos);
             prop_assert!(rank.hidden_nanos <= rank.comm_nanos);

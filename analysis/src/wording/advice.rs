@@ -108,8 +108,8 @@ fn restarts(statement: Statement) -> &'static str {
 /// What to do about devices that wait for their hosts.
 fn idle(work: Option<HostWork>) -> &'static str {
     match work {
-        Some(HostWork::Synchronises) => {
-            "Synchronise less often: .item(), .cpu(), print of a tensor, boolean masks and torch.cuda.synchronize() all wait for the \
+        Some(HostWork::Synchronizes) => {
+            "Synchronize less often: .item(), .cpu(), print of a tensor, boolean masks and torch.cuda.synchronize() all wait for the \
              device. Read losses every some steps, and keep metrics on the device. torch.cuda.set_sync_debug_mode(\"warn\") names the \
              lines."
         }
@@ -122,7 +122,7 @@ fn idle(work: Option<HostWork>) -> &'static str {
              optimizers, larger batches."
         }
         None => {
-            "Record a trace with operators and runtime calls (`paceline trace`): it shows whether hosts launch slowly or synchronise."
+            "Record a trace with operators and runtime calls (`paceline trace`): it shows whether hosts launch slowly or synchronize."
         }
     }
 }

@@ -311,8 +311,8 @@ fn host_bound(bound: &HostBound) -> String {
     format!(
         "per step, the host waits for the device {} in {} calls, takes {} for operators and launches and {} outside of them; the \
          device runs {} kernels of {} each",
-        units::nanos(bound.synchronising),
-        units::significant(bound.synchronisations),
+        units::nanos(bound.synchronizing),
+        units::significant(bound.synchronizations),
         units::nanos(bound.operators),
         units::nanos(bound.outside),
         units::significant(bound.kernels),

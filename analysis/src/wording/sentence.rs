@@ -223,9 +223,9 @@ fn slowed(finding: &Finding, who: &Who<'_>) -> String {
         Some(Reason::SlowsAll(taker)) => {
             format!("{} {} time to {}", who.name(), who.choose("loses", "lose"), name(taker, who.its()))
         }
-        Some(Reason::DevicesWait(Some(HostWork::Synchronises))) => {
+        Some(Reason::DevicesWait(Some(HostWork::Synchronizes))) => {
             format!(
-                "{on} the device waits for the host after the host has waited for the device (synchronisation)"
+                "{on} the device waits for the host after the host has waited for the device (synchronization)"
             )
         }
         Some(Reason::DevicesWait(Some(HostWork::Launches))) => {

@@ -25,19 +25,19 @@ fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     ensure!(torch::is_installed()?, "PyTorch cannot be installed: the Python package index is out of reach");
     let mut results = Results::begin("gallery");
-    let mut judgements = Vec::new();
+    let mut judgments = Vec::new();
     for _ in 0..options.rounds {
         for script in scripts(options.filter.as_deref())? {
             let judged = judge(&script).unwrap_or_else(|error| failed(&script, &error));
             println!("{judged}");
             results.add(judged.clone());
-            judgements.push(judged);
+            judgments.push(judged);
         }
     }
     for (kind, is_healthy) in [("planted", false), ("healthy", true)] {
         let is_of_kind =
             |judged: &&Value| judged["job"].as_str().is_some_and(|job| job.contains("healthy")) == is_healthy;
-        let of_kind = || judgements.iter().filter(is_of_kind);
+        let of_kind = || judgments.iter().filter(is_of_kind);
         let right = of_kind().filter(|judged| judged["right"] == true).count();
         let total = json!({ "what": "total", "kind": kind, "right": right, "jobs": of_kind().count() });
         println!("{total}");

@@ -26,7 +26,7 @@ const CONNECTIONS: usize = 8;
 /// The numbers of ranks, with the number of steps that each rank sends: thousands to tens of thousands of batches.
 const SIZES: [(u32, u64); 3] = [(8, 1_000), (1_024, 16), (16_384, 2)];
 /// The time after which a server that has not analyzed all steps counts as unable to keep up.
-const ANALYSED_WITHIN: Duration = Duration::from_secs(120);
+const ANALYZED_WITHIN: Duration = Duration::from_secs(120);
 
 fn main() -> anyhow::Result<()> {
     let mut results = Results::begin("ingest");
@@ -46,7 +46,7 @@ fn measure(ranks: u32, steps: u64) -> anyhow::Result<serde_json::Value> {
     let began = Instant::now();
     let Sent { mut answers, deferred } = send(&server.address, ranks, steps)?;
     let durable = began.elapsed();
-    let analysed = wait_until_analysed(&server.address, steps, began);
+    let analyzed = wait_until_analyzed(&server.address, steps, began);
     answers.sort();
     let quantile = |share: f64| answers[((answers.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e3;
     let rate = |took: Duration| (records as f64 / took.as_secs_f64()).round();
@@ -61,7 +61,7 @@ fn measure(ranks: u32, steps: u64) -> anyhow::Result<serde_json::Value> {
         "deferred": deferred,
         "durable_seconds": durable.as_secs_f64(),
         "durable_records_per_second": rate(durable),
-        "analysed_records_per_second": analysed.map(rate),
+        "analyzed_records_per_second": analyzed.map(rate),
         "answer_millis": { "p50": quantile(0.5), "p99": quantile(0.99), "max": quantile(1.0) },
         "server_cpu_seconds": children_cpu_seconds()? - cpu_before,
         "server_peak_resident_bytes": peak_resident_bytes,
@@ -139,8 +139,8 @@ fn batch(rank: Rank, ranks: u32, step: u64) -> Batch {
 }
 
 /// Returns the time from the first batch until every step is analyzed, or `None` if that takes too long.
-fn wait_until_analysed(address: &str, steps: u64, began: Instant) -> Option<Duration> {
-    let deadline = Instant::now() + ANALYSED_WITHIN;
+fn wait_until_analyzed(address: &str, steps: u64, began: Instant) -> Option<Duration> {
+    let deadline = Instant::now() + ANALYZED_WITHIN;
     while Instant::now() < deadline {
         let run = get_json(&format!("{address}/api/v1/runs/ingest/summary")).ok();
         if run.is_some_and(|run| run["steps"] == steps) {

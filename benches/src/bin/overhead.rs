@@ -56,7 +56,7 @@ fn main() -> anyhow::Result<()> {
         println!("{}", round.line(number));
         rounds.push(round);
     }
-    let summary = summarise(&rounds);
+    let summary = summarize(&rounds);
     results.add(summary);
     println!("raw: {}", results.finish()?.display());
     Ok(())
@@ -108,7 +108,7 @@ impl Round {
 }
 
 /// Prints the spread of the ratios and returns it as a line for the file.
-fn summarise(rounds: &[Round]) -> Value {
+fn summarize(rounds: &[Round]) -> Value {
     let wall = |measured: &Measured| measured.step_seconds;
     let cpu = |measured: &Measured| measured.cpu_seconds;
     println!("\nmedian of {} pairs, in % of off  [95 % interval of the median]  p10 to p90", rounds.len());

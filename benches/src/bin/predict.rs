@@ -33,16 +33,16 @@ fn main() -> anyhow::Result<()> {
     for has_stalls in [false, true] {
         let name = if has_stalls { "with stalls" } else { "without stalls" };
         let mut found: Vec<Found> = WORLDS.iter().map(|_| Found::default()).collect();
-        let mut unmodelled = 0;
+        let mut unmodeled = 0;
         for seed in options.first..options.first + options.jobs {
             if let Err(missing) = judge(seed, has_stalls, &mut found, &mut results) {
-                unmodelled += 1;
+                unmodeled += 1;
                 results.add(
-                    json!({"what": "unmodelled", "seed": seed, "has_stalls": has_stalls, "reason": missing}),
+                    json!({"what": "unmodeled", "seed": seed, "has_stalls": has_stalls, "reason": missing}),
                 );
             }
         }
-        println!("{} jobs {name}, {unmodelled} of them without a prediction", options.jobs);
+        println!("{} jobs {name}, {unmodeled} of them without a prediction", options.jobs);
         println!("  ranks  in the band  median error  95 %    median width of the band (points)");
         for (ranks, found) in WORLDS.iter().zip(&mut found) {
             println!("{}", line(*ranks, found));

@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use analysis::records::{RankStep, StepRecords};
-use analysis::step::analyse;
+use analysis::step::analyze;
 use serde_json::json;
 use testkit::results::Results;
 use timing::clocks::ClockFit;
@@ -47,12 +47,12 @@ fn main() -> anyhow::Result<()> {
 fn measure(records: &StepRecords) -> Vec<f64> {
     let fits = vec![Some(ClockFit::exact()); records.ranks.len()];
     let mut without = records.clone();
-    // A step of which one rank is a shadow is analysed and not replayed.
+    // A step of which one rank is a shadow is analyzed and not replayed.
     without.ranks.iter_mut().flatten().take(1).for_each(|rank| rank.record.shadow = true);
-    assert!(analyse(records, &fits).replay.is_some() && analyse(&without, &fits).replay.is_none());
+    assert!(analyze(records, &fits).replay.is_some() && analyze(&without, &fits).replay.is_none());
     let millis = |records: &StepRecords| {
         let began = Instant::now();
-        black_box(analyse(black_box(records), &fits));
+        black_box(analyze(black_box(records), &fits));
         began.elapsed().as_secs_f64() * 1e3
     };
     (0..ROUNDS).map(|_| millis(records) - millis(&without)).collect()

@@ -184,7 +184,7 @@ pub async fn step_ranks(
     }
     let step = Some(Step(step));
     let placed = app.hub.ask(|reply| Command::Placed { run, step, reply }).await??;
-    aside(move || detail::ranks(&placed.analyse()).encode()).await.map(binary)
+    aside(move || detail::ranks(&placed.analyze()).encode()).await.map(binary)
 }
 
 /// Returns the retained steps from `first` to `last`, to be read outside the hub.

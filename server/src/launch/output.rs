@@ -16,7 +16,7 @@ const MAX_LINE_BYTES: usize = 16 << 10;
 /// The time to wait for the end of output after all ranks have ended. Other processes may still hold the pipes open.
 const DRAIN_WITHIN: Duration = Duration::from_secs(2);
 /// ANSI colors that are legible on light and on dark backgrounds: cyan, yellow, magenta, green, blue, red.
-const COLOURS: [u8; 6] = [36, 33, 35, 32, 34, 31];
+const COLORS: [u8; 6] = [36, 33, 35, 32, 34, 31];
 
 /// The last lines of one rank.
 #[derive(Clone, Default)]
@@ -43,24 +43,24 @@ impl Tail {
 /// The printer of all ranks' output.
 pub(super) struct Output {
     width: usize,
-    colours: bool,
+    colors: bool,
     readers: Mutex<JoinSet<()>>,
 }
 
 impl Output {
     pub(super) fn new(ranks: u32) -> Self {
-        let colours = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        let colors = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
         let width = (ranks.max(1) - 1).to_string().len();
-        Self { width, colours, readers: Mutex::default() }
+        Self { width, colors, readers: Mutex::default() }
     }
 
     /// Starts to print a rank's standard output and standard error. Returns the tail of both.
     pub(super) fn follow(&self, rank: u32, child: &mut Child) -> Tail {
         let tail = Tail::default();
         let width = self.width;
-        let prefix = if self.colours {
-            let colour = COLOURS[rank as usize % COLOURS.len()];
-            format!("\x1b[{colour}m[{rank:>width$}]\x1b[0m ")
+        let prefix = if self.colors {
+            let color = COLORS[rank as usize % COLORS.len()];
+            format!("\x1b[{color}m[{rank:>width$}]\x1b[0m ")
         } else {
             format!("[{rank:>width$}] ")
         };
@@ -84,7 +84,7 @@ impl Output {
 
     /// Prints a line of the launcher itself to standard error.
     pub(super) fn say(&self, text: &str) {
-        let (on, off) = if self.colours { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
+        let (on, off) = if self.colors { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
         // If standard error is closed, the line is lost.
         let _closed = writeln!(std::io::stderr().lock(), "{on}paceline: {text}{off}");
     }

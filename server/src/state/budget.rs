@@ -58,10 +58,10 @@ pub const WAITING_RECALLS: usize = 64;
 
 /// The largest size of a run's analyzed steps, in bytes. 1,024 ranks x 2,000 steps x 176 bytes = 360 MB, and 40
 /// collectives x 2,000 steps x 240 bytes = 19 MB.
-pub const ANALYSED_BYTES: usize = 512 << 20;
+pub const ANALYZED_BYTES: usize = 512 << 20;
 
 /// The largest number of a run's analyzed steps, which bounds what a chart has to draw.
-pub const ANALYSED_STEPS: usize = 20_000;
+pub const ANALYZED_STEPS: usize = 20_000;
 
 /// The largest size of a run's notes and rank state, in bytes. 16,384 ranks x (2 KB of state and texts + 120 device
 /// samples x 48 bytes + 68 spans of host history x 48 bytes) = 180 MB. A batch that would exceed it is refused.

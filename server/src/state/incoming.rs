@@ -269,15 +269,16 @@ impl Incoming {
     fn close(&mut self, step: Step) -> Option<Closed> {
         let open = self.open.remove(&step)?;
         let gathered = self.gathered.take(step);
-        self.newest_closed = self.newest_closed.max(Some(step));
         // A process that ends is in the middle of one step, the newest. It says nothing of that one's end.
         if !self.open.is_empty() {
             let unended = gathered.iter().filter(|(_, partial)| partial.record.is_none());
             self.unended.add(step, unended.map(|(_, partial)| partial.records()).sum());
         }
+        // A step that no rank ended may be done by a later attempt.
         if open.done == 0 {
             return None;
         }
+        self.newest_closed = self.newest_closed.max(Some(step));
         if open.done.saturating_mul(budget::MIN_PRESENT) < self.recorded() {
             self.sparse_steps += 1;
             return None;
@@ -645,5 +646,12 @@ mod tests {
         incoming.add(Rank(0), &span(4));
         assert_eq!(incoming.close_all().len(), 1);
         assert_eq!(incoming.unended(), LeftOut { records: 3, steps: Some((Step(0), Step(2))) });
+
+        // The next attempt does the steps that the first one did not end.
+        let mut incoming = Incoming::new(1);
+        (0..3).for_each(|step| incoming.add(Rank(0), &span(step)));
+        assert!(incoming.close_all().is_empty());
+        (0..3).for_each(|step| incoming.add(Rank(0), &end_of(step)));
+        assert_eq!((incoming.close_ready().len(), incoming.late().records), (3, 0));
     }
 }

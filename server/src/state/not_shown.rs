@@ -44,7 +44,7 @@ impl NotShown {
     /// Returns the reason for a step that is newer than all analyzed steps, or `None` if it is not.
     #[must_use]
     pub fn not_yet(run: &Run, step: Step) -> Option<Self> {
-        match run.analysed_range() {
+        match run.analyzed_range() {
             None => Some(Self::no_step(run)),
             Some((_, last)) => (step > last).then(|| {
                 Self::NotYet(format!("step {step} of run {} has not arrived: the newest is {last}", run.id()))
@@ -62,13 +62,13 @@ impl NotShown {
             let named = named.join("; ");
             return Self::Gone(format!("the records of step {step} are damaged on disk: {named}{more}"));
         }
-        if run.analysed(step).is_some() {
+        if run.analyzed(step).is_some() {
             return Self::Gone(format!(
                 "the records of step {step} were stored, but files of run {} have been removed",
                 run.id()
             ));
         }
-        let (first, last) = run.analysed_range().unwrap_or((step, step));
+        let (first, last) = run.analyzed_range().unwrap_or((step, step));
         Self::Gone(format!(
             "no stored batch has records of step {step}: too few ranks sent them, or they were lost before the server \
              received them (run {} has steps {first} to {last} in view)",

@@ -45,9 +45,9 @@ impl Older {
     ) -> Result<(), E> {
         stored_steps::each(&self.folder, self.steps, limits, |mut closed| {
             let step = closed.records.step;
-            let analysed = self.incomplete.binary_search_by_key(&step, |analysed| analysed.step);
-            if let Some(analysed) = analysed.ok().and_then(|at| self.incomplete.get(at)) {
-                leave_out_late(&mut closed.records, analysed);
+            let analyzed = self.incomplete.binary_search_by_key(&step, |analyzed| analyzed.step);
+            if let Some(analyzed) = analyzed.ok().and_then(|at| self.incomplete.get(at)) {
+                leave_out_late(&mut closed.records, analyzed);
             }
             let records = Arc::new(closed.records);
             visit(&Placed::new(records, &self.fits, self.numbers_by_function))

@@ -70,8 +70,8 @@ impl Placed {
 
     /// Analyzes the step. This takes tens of milliseconds for thousands of ranks.
     #[must_use]
-    pub fn analyse(&self) -> StepAnalysis {
-        let mut analysis = step::analyse(&self.records, &self.tightened());
+    pub fn analyze(&self) -> StepAnalysis {
+        let mut analysis = step::analyze(&self.records, &self.tightened());
         analysis.collectives.shrink_to_fit();
         analysis
     }
@@ -109,8 +109,8 @@ impl Done {
 impl Work {
     /// Analyzes the step.
     #[must_use]
-    pub fn analyse(self) -> Done {
-        let analysis = Arc::new(self.placed.analyse());
+    pub fn analyze(self) -> Done {
+        let analysis = Arc::new(self.placed.analyze());
         Done { analysis, records: self.placed.records, bytes: self.bytes }
     }
 }
@@ -126,9 +126,9 @@ pub struct Steps {
     recalled: Recalled,
     /// Steps whose records were looked up on disk and cannot be shown.
     hidden: BTreeSet<u64>,
-    analysed: VecDeque<Arc<StepAnalysis>>,
-    analysed_bytes: usize,
-    /// Whether analysed steps had to leave.
+    analyzed: VecDeque<Arc<StepAnalysis>>,
+    analyzed_bytes: usize,
+    /// Whether analyzed steps had to leave.
     has_forgotten: bool,
     /// The number of steps that were skipped because they arrived faster than this machine analyzes them.
     given_up: u64,
@@ -190,19 +190,19 @@ impl Steps {
             self.course.push(done.analysis.step_nanos() as f64);
         }
         self.kept.push(done.records, done.bytes);
-        self.analysed_bytes += analysed_bytes(&done.analysis);
-        self.analysed.push_back(done.analysis);
-        while self.analysed.len() > budget::ANALYSED_STEPS
-            || (self.analysed_bytes > budget::ANALYSED_BYTES && self.analysed.len() > 1)
+        self.analyzed_bytes += analyzed_bytes(&done.analysis);
+        self.analyzed.push_back(done.analysis);
+        while self.analyzed.len() > budget::ANALYZED_STEPS
+            || (self.analyzed_bytes > budget::ANALYZED_BYTES && self.analyzed.len() > 1)
         {
             self.forget_oldest();
         }
     }
 
     fn forget_oldest(&mut self) {
-        if let Some(oldest) = queue::pop(&mut self.analysed) {
+        if let Some(oldest) = queue::pop(&mut self.analyzed) {
             self.has_forgotten = true;
-            self.analysed_bytes -= analysed_bytes(&oldest);
+            self.analyzed_bytes -= analyzed_bytes(&oldest);
             self.hidden.remove(&oldest.step.0);
         }
     }
@@ -211,8 +211,8 @@ impl Steps {
     pub fn halve(&mut self) {
         self.recalled.clear();
         self.kept.shrink_to(self.kept.bytes() / 2);
-        let (analysed, waiting) = (self.analysed_bytes / 2, self.waiting_bytes / 2);
-        while self.analysed_bytes > analysed && self.analysed.len() > 1 {
+        let (analyzed, waiting) = (self.analyzed_bytes / 2, self.waiting_bytes / 2);
+        while self.analyzed_bytes > analyzed && self.analyzed.len() > 1 {
             self.forget_oldest();
         }
         while self.waiting_bytes > waiting && !self.waiting.is_empty() {
@@ -225,7 +225,7 @@ impl Steps {
     pub fn bytes(&self) -> usize {
         let records =
             self.waiting_bytes + self.under_way.unwrap_or(0) + self.kept.bytes() + self.recalled.bytes();
-        records + self.analysed_bytes + self.hidden.len() * size_of::<u64>()
+        records + self.analyzed_bytes + self.hidden.len() * size_of::<u64>()
     }
 
     /// Returns the number of steps that were skipped without analysis.
@@ -240,16 +240,16 @@ impl Steps {
         &self.course
     }
 
-    /// Returns true if every step that was analysed is still in memory.
+    /// Returns true if every step that was analyzed is still in memory.
     #[must_use]
-    pub fn has_all_analysed(&self) -> bool {
+    pub fn has_all_analyzed(&self) -> bool {
         !self.has_forgotten
     }
 
-    /// Returns the analysed steps in memory, oldest first.
+    /// Returns the analyzed steps in memory, oldest first.
     #[must_use]
-    pub fn analysed(&self) -> &VecDeque<Arc<StepAnalysis>> {
-        &self.analysed
+    pub fn analyzed(&self) -> &VecDeque<Arc<StepAnalysis>> {
+        &self.analyzed
     }
 
     /// Returns the records of one step, or of the newest complete one if `step` is `None`, if they are in memory.
@@ -260,15 +260,15 @@ impl Steps {
 
     /// Returns the analysis of a step, if it is in memory.
     #[must_use]
-    pub fn find_analysed(&self, step: Step) -> Option<&Arc<StepAnalysis>> {
-        let at = self.analysed.partition_point(|analysed| analysed.step < step);
-        self.analysed.get(at).filter(|analysed| analysed.step == step)
+    pub fn find_analyzed(&self, step: Step) -> Option<&Arc<StepAnalysis>> {
+        let at = self.analyzed.partition_point(|analyzed| analyzed.step < step);
+        self.analyzed.get(at).filter(|analyzed| analyzed.step == step)
     }
 
     /// Stores a step that was read back from disk. Ranks whose records arrived too late for its analysis stay missing.
     pub fn recall(&mut self, mut closed: Closed) -> Arc<StepRecords> {
-        if let Some(analysed) = self.find_analysed(closed.records.step) {
-            leave_out_late(&mut closed.records, analysed);
+        if let Some(analyzed) = self.find_analyzed(closed.records.step) {
+            leave_out_late(&mut closed.records, analyzed);
         }
         let records = Arc::new(closed.records);
         self.recalled.push(records.clone(), closed.bytes);
@@ -278,8 +278,8 @@ impl Steps {
     /// Marks these steps as not to be shown, except those whose records are in memory. Only analyzed steps are marked,
     /// because no other step is ever offered.
     pub fn hide(&mut self, steps: StepRange) {
-        let analysed = self.analysed.iter().map(|analysed| analysed.step);
-        let gone = analysed.filter(|&step| steps.contains(step) && self.find(Some(step)).is_none());
+        let analyzed = self.analyzed.iter().map(|analyzed| analyzed.step);
+        let gone = analyzed.filter(|&step| steps.contains(step) && self.find(Some(step)).is_none());
         let gone: Vec<u64> = gone.map(|step| step.0).collect();
         self.hidden.extend(gone);
     }
@@ -302,7 +302,7 @@ impl Steps {
 }
 
 /// Returns the approximate size of an analyzed step, in bytes.
-fn analysed_bytes(step: &StepAnalysis) -> usize {
+fn analyzed_bytes(step: &StepAnalysis) -> usize {
     let replay = step.replay.as_ref().map_or(0, |replay| {
         replay.ranks.len() * size_of::<f32>() + replay.collectives.len() * size_of::<ReplayedCollective>()
     });
@@ -319,7 +319,7 @@ fn analysed_bytes(step: &StepAnalysis) -> usize {
 }
 
 /// Removes the ranks whose records arrived too late for the analysis of the step.
-pub fn leave_out_late(records: &mut StepRecords, analysed: &StepAnalysis) {
-    let late = records.ranks.iter_mut().zip(&analysed.ranks).filter(|(_, known)| known.is_none());
+pub fn leave_out_late(records: &mut StepRecords, analyzed: &StepAnalysis) {
+    let late = records.ranks.iter_mut().zip(&analyzed.ranks).filter(|(_, known)| known.is_none());
     late.for_each(|(rank, _)| *rank = None);
 }

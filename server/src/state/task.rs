@@ -62,7 +62,7 @@ const MAX_RECALLING: usize = 1;
 
 /// The result of work on another thread. An error is the message of a panic or the reason of a failure.
 enum Outcome {
-    Analysed { run: RunId, done: Result<Done, String> },
+    Analyzed { run: RunId, done: Result<Done, String> },
     Reported { run: RunId, made: Result<Box<Made>, String> },
     Loaded { run: RunId, loaded: Result<Option<Box<Run>>, String> },
     Recalled { asked: Recall, read: Result<recall::Read, String> },
@@ -81,7 +81,7 @@ struct Made {
 /// The amount of work in progress on other threads.
 #[derive(Default)]
 struct UnderWay {
-    analysing: usize,
+    analyzing: usize,
     reporting: usize,
     loading: usize,
     recalling: usize,
@@ -90,7 +90,7 @@ struct UnderWay {
 /// The queues of runs, and of steps of runs, that wait for a thread.
 #[derive(Default)]
 struct Lines {
-    analyse: VecDeque<RunId>,
+    analyze: VecDeque<RunId>,
     report: VecDeque<RunId>,
     load: VecDeque<RunId>,
     recall: VecDeque<Recall>,
@@ -103,7 +103,7 @@ pub(super) struct Task {
     publisher: watch::Sender<Arc<Snapshot>>,
     layout: Option<Layout>,
     threads: JoinSet<Outcome>,
-    most_analysing: usize,
+    most_analyzing: usize,
     under_way: UnderWay,
     lines: Lines,
     waiting_for_disk: usize,
@@ -134,7 +134,7 @@ impl Task {
             publisher,
             layout,
             threads: JoinSet::new(),
-            most_analysing: (cores - 1).max(1),
+            most_analyzing: (cores - 1).max(1),
             under_way: UnderWay::default(),
             lines: Lines::default(),
             waiting_for_disk: 0,
@@ -161,7 +161,7 @@ impl Task {
                     None => return,
                 },
                 Some(outcome) = self.threads.join_next() => {
-                    // Work catches its own panics. A cancelled thread has no result.
+                    // Work catches its own panics. A canceled thread has no result.
                     if let Ok(outcome) = outcome {
                         self.settle(outcome);
                     }
@@ -378,14 +378,14 @@ impl Task {
             && held.run.has_work()
             && !std::mem::replace(&mut held.is_queued, true)
         {
-            self.lines.analyse.push_back(id.clone());
+            self.lines.analyze.push_back(id.clone());
         }
     }
 
     /// Starts as much work as may be in progress.
     fn start_work(&mut self) {
-        while self.under_way.analysing < self.most_analysing
-            && let Some(id) = self.lines.analyse.pop_front()
+        while self.under_way.analyzing < self.most_analyzing
+            && let Some(id) = self.lines.analyze.pop_front()
         {
             self.start_analysis(id);
         }
@@ -410,8 +410,8 @@ impl Task {
         let Some(held) = self.runs.held.get_mut(&run) else { return };
         held.is_queued = false;
         let Some(work) = held.run.next_work() else { return };
-        self.under_way.analysing += 1;
-        self.threads.spawn_blocking(move || Outcome::Analysed { run, done: guarded(|| work.analyse()) });
+        self.under_way.analyzing += 1;
+        self.threads.spawn_blocking(move || Outcome::Analyzed { run, done: guarded(|| work.analyze()) });
     }
 
     fn start_report(&mut self, run: RunId) {
@@ -454,10 +454,10 @@ impl Task {
 
     fn settle(&mut self, outcome: Outcome) {
         match outcome {
-            Outcome::Analysed { run, done } => {
-                self.under_way.analysing -= 1;
+            Outcome::Analyzed { run, done } => {
+                self.under_way.analyzing -= 1;
                 match done {
-                    Ok(done) => self.analysed(&run, done),
+                    Ok(done) => self.analyzed(&run, done),
                     Err(panic) => self.set_aside(&run, format!("the analysis of a step fails ({panic})")),
                 }
             }
@@ -482,7 +482,7 @@ impl Task {
         }
     }
 
-    fn analysed(&mut self, id: &RunId, done: Done) {
+    fn analyzed(&mut self, id: &RunId, done: Done) {
         let now = self.clock.now();
         let Some(held) = self.runs.held.get_mut(id) else { return };
         let step = held.run.finish(done, now);
@@ -555,7 +555,7 @@ impl Task {
         for (id, held) in &mut self.runs.held {
             held.run.tick(now);
             if held.run.has_work() && !std::mem::replace(&mut held.is_queued, true) {
-                self.lines.analyse.push_back(id.clone());
+                self.lines.analyze.push_back(id.clone());
             }
             held.look_at_the_clock(now, every);
             if held.is_stale && !held.is_reporting && held.report_is_due(now) {

@@ -71,7 +71,7 @@ fn said(report: &Report, number: impl Fn(u32) -> u32) -> Vec<Said> {
 }
 
 /// Gives each rank another number.
-fn relabelled(batches: &[Received], number: impl Fn(u32) -> u32) -> Vec<Received> {
+fn relabeled(batches: &[Received], number: impl Fn(u32) -> u32) -> Vec<Received> {
     let renamed = |Received { at, batch }: &Received| Received {
         at: *at,
         batch: Batch { rank: Rank(number(batch.rank.0)), ..batch.clone() },
@@ -89,7 +89,7 @@ fn the_numbers_of_ranks_change_no_verdict() {
         for _ in 0..6 {
             order.shuffle(&mut random);
             let number = |rank: u32| order[rank as usize];
-            let after = report(&relabelled(&simulation.batches, number));
+            let after = report(&relabeled(&simulation.batches, number));
             assert_eq!(said(&after, |rank| rank), said(&before, number), "{plan:?} in order {order:?}");
         }
     }
@@ -139,7 +139,7 @@ fn without_an_innocent_rank_the_culprit_stays_the_same_and_no_other_is_blamed() 
             let mut batches = Simulation::run(&plan).batches;
             batches.retain(|received| received.batch.rank.0 != innocent);
             let number = |rank: u32| rank - u32::from(rank > innocent);
-            let mut left = relabelled(&batches, number);
+            let mut left = relabeled(&batches, number);
             left.iter_mut().for_each(|received| received.batch.world_size = 3);
             let report = report(&left);
             let blamed: Vec<(&Option<Culprit>, Cause)> =

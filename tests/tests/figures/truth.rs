@@ -104,8 +104,8 @@ fn the_ledger_matches_the_truth() {
         let simulation = Simulation::run(&Plan { steps: 60, ..Plan::small(seed) });
         let steps = simulation.received().newest_steps(usize::MAX);
         assert_eq!(steps.len(), 60, "seed {seed}");
-        for (analysed, truth) in steps.iter().zip(&simulation.steps) {
-            for (rank, found) in analysed.present() {
+        for (analyzed, truth) in steps.iter().zip(&simulation.steps) {
+            for (rank, found) in analyzed.present() {
                 // A clock drift of 50 ppm changes 40 ms by 2 us. Alignment between hosts adds its error bound.
                 let tolerance = 5_000 + 400_000 * i64::from(!found.clock_free);
                 for (part, (found, truth)) in
@@ -117,7 +117,7 @@ fn the_ledger_matches_the_truth() {
                     assert!(
                         error <= allowed,
                         "seed {seed} step {} rank {rank} {part:?}: {found}, true {truth}",
-                        analysed.step
+                        analyzed.step
                     );
                 }
             }

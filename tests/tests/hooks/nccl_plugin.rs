@@ -129,17 +129,17 @@ fn of_four(mode: &str, interface: &str) -> anyhow::Result<Value> {
 fn a_slow_pipeline_stage_is_named_from_messages_between_neighbors() -> anyhow::Result<()> {
     for interface in ["3", "6"] {
         let report = of_four("--pipeline", interface)?;
-        let (all, neighbours) = (&report["groups"][0], &report["groups"][1]);
+        let (all, neighbors) = (&report["groups"][0], &report["groups"][1]);
         ensure!(all["functions"][0] == "all_reduce", "{}", report["groups"]);
         ensure!(
-            neighbours["functions"].as_array().is_some_and(|of| of.len() == 1 && of[0] == "send_receive"),
+            neighbors["functions"].as_array().is_some_and(|of| of.len() == 1 && of[0] == "send_receive"),
             "{}",
             report["groups"]
         );
-        ensure!(neighbours["group"]["ranks"] == 2 && neighbours["count"] == 3, "{}", report["groups"]);
+        ensure!(neighbors["group"]["ranks"] == 2 && neighbors["count"] == 3, "{}", report["groups"]);
         // Four micro-batches, forward and backward.
-        ensure!(neighbours["cost"]["collectives"] == 8.0, "{}", report["groups"]);
-        ensure!(neighbours["cost"]["bytes"] == 8.0 * 4.0 * 4096.0, "{}", report["groups"]);
+        ensure!(neighbors["cost"]["collectives"] == 8.0, "{}", report["groups"]);
+        ensure!(neighbors["cost"]["bytes"] == 8.0 * 4.0 * 4096.0, "{}", report["groups"]);
         is_late(2, &report)?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Import of traces on the page: chosen, dropped, cancelled, and refused. The traces are of a simulated job.
+//! Import of traces on the page: chosen, dropped, canceled, and refused. The traces are of a simulated job.
 
 use std::path::{Path, PathBuf};
 
@@ -128,7 +128,7 @@ fn a_dropped_folder_becomes_a_run_of_its_name() -> anyhow::Result<()> {
 }
 
 #[test]
-fn an_import_in_progress_counts_its_bytes_and_can_be_cancelled() -> anyhow::Result<()> {
+fn an_import_in_progress_counts_its_bytes_and_can_be_canceled() -> anyhow::Result<()> {
     let Some(page) = Page::start()? else { return Ok(()) };
     let (browser, traces) = (&page.browser, Traces::write()?);
     let large = JOB.traces().into_iter().next().context("the job has ranks")? + &" ".repeat(16 << 20);
@@ -148,7 +148,7 @@ fn an_import_in_progress_counts_its_bytes_and_can_be_cancelled() -> anyhow::Resu
     browser.click(".brand")?;
     says(browser, "import-text", "MiB sent")?;
     browser.click("[data-testid=import-action]")?;
-    says(browser, "import-title", "The import is cancelled")?;
+    says(browser, "import-title", "The import is canceled")?;
     browser.throttle(None)?;
     choose(browser, &[0, 1, 2, 3].map(|rank| traces.path(&format!("resnet-{rank}.json"))))?;
     says(browser, "import-title", "The traces are imported")?;

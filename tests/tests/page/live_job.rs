@@ -59,7 +59,7 @@ fn ensure_not_reloaded(browser: &Browser) -> anyhow::Result<()> {
 }
 
 /// Waits until a chart's raster has several colors. An empty chart has one.
-fn wait_for_colours(browser: &Browser, chart: &str) -> anyhow::Result<()> {
+fn wait_for_colors(browser: &Browser, chart: &str) -> anyhow::Result<()> {
     let script = format!(
         "const canvas = document.querySelector('[data-testid={chart}]')?.parentElement.querySelector('canvas.raster');
          if (!canvas || !canvas.width) return null;
@@ -256,14 +256,14 @@ fn names_the_straggler(browser: &Browser) -> anyhow::Result<()> {
     drawn_line(browser, "culprit")?;
     let cost = browser.text("cost")?;
     assert!(number(&cost)? > 0.0, "the cost is {cost:?}");
-    wait_for_colours(browser, "chart-ledger")
+    wait_for_colors(browser, "chart-ledger")
 }
 
 /// Checks that the heatmap shows the straggler, and that a cell selected by keys is in the address and survives a
 /// reload.
 fn ranks(browser: &Browser) -> anyhow::Result<()> {
     browser.click("[data-testid=tab-ranks]")?;
-    wait_for_colours(browser, "heatmap")?;
+    wait_for_colors(browser, "heatmap")?;
     // Lateness makes the straggler's row brighter than all other rows in the middle of the chart.
     browser.wait(
         "a bright row of rank 2",
@@ -323,7 +323,7 @@ fn selection(browser: &Browser, step: &str) -> anyhow::Result<String> {
 
 fn buckets(browser: &Browser) -> anyhow::Result<()> {
     browser.click("[data-testid=tab-buckets]")?;
-    wait_for_colours(browser, "waterfall")?;
+    wait_for_colors(browser, "waterfall")?;
     browser.wait(
         "buckets in the table",
         "return document.querySelectorAll('[data-testid=buckets-table] tbody th').length > 1",
@@ -404,7 +404,7 @@ fn small_and_dark(browser: &Browser) -> anyhow::Result<()> {
             "ranks" => "heatmap",
             _ => "waterfall",
         };
-        wait_for_colours(browser, chart)?;
+        wait_for_colors(browser, chart)?;
         ensure_fits(browser, tab)?;
     }
     browser.click(".brand")?;

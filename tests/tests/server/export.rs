@@ -32,8 +32,8 @@ pub fn refused(data: &Path, run: &str, more: &[&str]) -> String {
 /// Returns the hidden share of each rank's collectives over the recorded steps, from the analysis.
 fn overlaps(run: &Run, steps: (u64, u64)) -> BTreeMap<u32, f64> {
     let mut sums: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
-    let analysed = run.newest_steps(usize::MAX);
-    for step in analysed.iter().filter(|step| (steps.0..=steps.1).contains(&step.step.0)) {
+    let analyzed = run.newest_steps(usize::MAX);
+    for step in analyzed.iter().filter(|step| (steps.0..=steps.1).contains(&step.step.0)) {
         for (rank, analysis) in step.present() {
             let sum = sums.entry(rank as u32).or_default();
             *sum = (sum.0 + analysis.hidden_nanos, sum.1 + analysis.comm_nanos);

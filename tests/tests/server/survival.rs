@@ -139,7 +139,7 @@ fn acknowledged_batches_are_on_disk_whenever_the_server_is_killed() -> anyhow::R
             let (acknowledged, started) = (acknowledged.clone(), started.clone());
             std::thread::spawn(move || send_until_dead(&address, &run, from, &acknowledged, &started))
         };
-        wait_until("the first acknowledgement", || started.load(Ordering::Acquire).then_some(()))?;
+        wait_until("the first acknowledgment", || started.load(Ordering::Acquire).then_some(()))?;
         // The delay grows, so that the kills hit different moments of the commit.
         std::thread::sleep(std::time::Duration::from_micros(700 * life));
         server.kill()?;

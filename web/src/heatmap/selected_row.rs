@@ -26,7 +26,7 @@ pub fn SelectedRow(selection: Selection, ends: Memo<(f32, f32)>) -> impl IntoVie
     let theme = expect_context::<Theme>();
     let tiles = Tiles::new(expect_context::<RunId>());
     let order = Memo::new(move |_| selection.rank.get().map(|rank| Arc::new(vec![rank])));
-    let colours = palette::cividis_table();
+    let colors = palette::cividis_table();
     let draw = move |frame: &mut viz::raster::Frame<'_>, _| {
         live.drawn.track();
         let (steps_view, ranks_view) = (range.view(), Span::new(0.0, 1.0));
@@ -45,7 +45,7 @@ pub fn SelectedRow(selection: Selection, ends: Memo<(f32, f32)>) -> impl IntoVie
             covered: None,
             reduce,
             scale: ends.get(),
-            colours: &colours,
+            colors: &colors,
             unknown: theme.inks().unknown,
         };
         tiles.draw(frame, &map);

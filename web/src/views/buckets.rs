@@ -157,7 +157,7 @@ impl StepSelection {
     }
 
     /// Goes to the step before or after the one shown.
-    fn neighbour(&self, live: Live, by: isize) {
+    fn neighbor(&self, live: Live, by: isize) {
         let from = self.step.get_untracked().or_else(|| untrack(|| self.shown_step()));
         let next = live.steps.with_value(|steps| {
             let at = steps.step.partition_point(|&step| step < from.unwrap_or(u64::MAX));
@@ -177,8 +177,8 @@ pub fn Buckets() -> impl IntoView {
     let selection = StepSelection::new(address, expect_context::<Range>(), live, expect_context::<RunId>());
     keys::global(move |key| {
         match key {
-            "," => selection.neighbour(live, -1),
-            "." => selection.neighbour(live, 1),
+            "," => selection.neighbor(live, -1),
+            "." => selection.neighbor(live, 1),
             "f" => selection.toggle_follow(),
             "p" => selection.toggle_pin(),
             "Escape" => {

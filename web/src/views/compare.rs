@@ -197,7 +197,7 @@ fn Rows<'a>(
         };
         let noise = row.noise.map_or_else(|| "—".into(), |noise| format!("± {}", units::percent(noise)));
         let part = Part::ALL.into_iter().find(|part| parts && part.name() == row.name);
-        let swatch = part.map(|part| view! { <Swatch colour=palette::part(part) /> });
+        let swatch = part.map(|part| view! { <Swatch color=palette::part(part) /> });
         view! {
             <tr>
                 <th scope="row">{swatch}{row.name.clone()}</th>

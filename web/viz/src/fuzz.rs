@@ -85,7 +85,7 @@ fn keeps(kept: &mut Steps, frame: &StepColumns) -> Verdict {
     ensure(shown.end <= rows, || format!("{shown:?} of {rows} rows are shown"))?;
     picture(|frame| {
         let (step, values) = (kept.step.as_slice(), kept.step_nanos.as_slice());
-        line::draw(frame, &line::Line { step, values, view, top, colour: !0, thickness: 2.0 });
+        line::draw(frame, &line::Line { step, values, view, top, color: !0, thickness: 2.0 });
     });
     picture(|frame| {
         let top = area::largest(&kept.parts, 0..rows);
@@ -94,7 +94,7 @@ fn keeps(kept: &mut Steps, frame: &StepColumns) -> Verdict {
             &area::Area {
                 step: &kept.step,
                 parts: &kept.parts,
-                colours: &[!0; wire::live::Part::COUNT],
+                colors: &[!0; wire::live::Part::COUNT],
                 view,
                 top,
             },
@@ -120,7 +120,7 @@ fn draws(waterfall: &Waterfall) -> Verdict {
     ensure(length < 400, || format!("a length of {length} bytes"))
 }
 
-fn colours(tile: &Tile) {
+fn colors(tile: &Tile) {
     let steps_view = Span::new(tile.step as f64, tile.step as f64 + 8.0);
     let ranks_view = Span::new(f64::from(tile.rank), f64::from(tile.rank) + 4.0);
     if tile.is_consistent() {
@@ -132,7 +132,7 @@ fn colours(tile: &Tile) {
                 covered: None,
                 reduce,
                 scale,
-                colours: &[!0; 256],
+                colors: &[!0; 256],
                 unknown: !0,
             };
             heatmap::draw(frame, tile, &map);
@@ -163,7 +163,7 @@ fn frames_are_stored_and_drawn() {
         if let Ok(frame) = Waterfall::decode(&bytes) {
             draws(&frame)?;
         }
-        Tile::decode(&bytes).iter().for_each(colours);
+        Tile::decode(&bytes).iter().for_each(colors);
         Ok(())
     });
 }

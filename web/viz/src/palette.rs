@@ -20,8 +20,8 @@ pub const fn rgb(red: u8, green: u8, blue: u8) -> Rgba {
 
 /// Returns the color with another opacity.
 #[must_use]
-pub const fn with_alpha(colour: Rgba, alpha: u8) -> Rgba {
-    (colour & 0x00ff_ffff) | ((alpha as u32) << 24)
+pub const fn with_alpha(color: Rgba, alpha: u8) -> Rgba {
+    (color & 0x00ff_ffff) | ((alpha as u32) << 24)
 }
 
 /// Returns the color of a part of the step ledger.
@@ -114,7 +114,7 @@ impl Pattern {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paint {
     /// The color.
-    pub colour: Rgba,
+    pub color: Rgba,
     /// The pattern.
     pub pattern: Pattern,
 }
@@ -138,13 +138,13 @@ pub const fn slice(kind: SliceKind) -> Paint {
         SliceKind::TransferHidden => (part(Part::ExposedTransfer), Pattern::Dots),
         SliceKind::TransferExposed => (part(Part::ExposedTransfer), Pattern::Solid),
     };
-    Paint { colour: of, pattern }
+    Paint { color: of, pattern }
 }
 
 /// Formats a color as `#rrggbb`, for text and markers that are not rasterized here.
 #[must_use]
-pub fn css(colour: Rgba) -> String {
-    let [red, green, blue, _] = colour.to_le_bytes();
+pub fn css(color: Rgba) -> String {
+    let [red, green, blue, _] = color.to_le_bytes();
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
@@ -185,8 +185,8 @@ pub fn cividis_table() -> [Rgba; 256] {
 mod tests {
     use super::*;
 
-    fn luminance(colour: Rgba) -> f32 {
-        let [r, g, b, _] = colour.to_le_bytes().map(f32::from);
+    fn luminance(color: Rgba) -> f32 {
+        let [r, g, b, _] = color.to_le_bytes().map(f32::from);
         0.2126 * r + 0.7152 * g + 0.0722 * b
     }
 
@@ -200,17 +200,17 @@ mod tests {
 
     #[test]
     fn parts_have_different_colors() {
-        let mut colours = Part::ALL.map(part).to_vec();
-        colours.sort_unstable();
-        colours.dedup();
-        assert_eq!(colours.len(), Part::COUNT);
+        let mut colors = Part::ALL.map(part).to_vec();
+        colors.sort_unstable();
+        colors.dedup();
+        assert_eq!(colors.len(), Part::COUNT);
         assert_eq!(css(part(Part::ExposedWait)), "#d55e00");
     }
 
     /// Returns CIELAB coordinates of a color as a person with deuteranopia sees it (Machado, Oliveira and Fernandes 2009,
     /// severity 1, in linear light).
-    fn lab_under_deuteranopia(colour: Rgba) -> [f64; 3] {
-        let [r, g, b, _] = colour.to_le_bytes();
+    fn lab_under_deuteranopia(color: Rgba) -> [f64; 3] {
+        let [r, g, b, _] = color.to_le_bytes();
         let linear = [r, g, b].map(|channel| {
             let channel = f64::from(channel) / 255.0;
             if channel <= 0.04045 { channel / 12.92 } else { ((channel + 0.055) / 1.055).powf(2.4) }
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn hidden_and_exposed_slices_share_a_hue_and_differ_in_pattern() {
         let (hidden, exposed) = (slice(SliceKind::WaitHidden), slice(SliceKind::WaitExposed));
-        assert_eq!(hidden.colour, exposed.colour);
+        assert_eq!(hidden.color, exposed.color);
         assert_ne!(hidden.pattern, exposed.pattern);
     }
 

@@ -45,11 +45,11 @@ impl<'a> Frame<'a> {
         &mut self.pixels[y * self.width..(y + 1) * self.width]
     }
 
-    /// Blends `colour` over the share `coverage` of a pixel.
-    fn blend(&mut self, x: usize, y: usize, colour: Rgba, coverage: f32) {
+    /// Blends `color` over the share `coverage` of a pixel.
+    fn blend(&mut self, x: usize, y: usize, color: Rgba, coverage: f32) {
         let pixel = &mut self.pixels[y * self.width + x];
         let [r0, g0, b0, a0] = pixel.to_le_bytes().map(f32::from);
-        let [r1, g1, b1, a1] = colour.to_le_bytes().map(f32::from);
+        let [r1, g1, b1, a1] = color.to_le_bytes().map(f32::from);
         let over = a1 * coverage.clamp(0.0, 1.0);
         // Shares of one pixel are adjacent: they add up and do not hide each other.
         let under = a0.min(255.0 - over);
@@ -62,7 +62,7 @@ impl<'a> Frame<'a> {
     }
 
     /// Fills column `x` from `top` to `bottom`, in fractional pixels from the top.
-    fn fill_column(&mut self, x: usize, top: f32, bottom: f32, colour: Rgba) {
+    fn fill_column(&mut self, x: usize, top: f32, bottom: f32, color: Rgba) {
         let top = top.clamp(0.0, self.height as f32);
         let bottom = bottom.clamp(0.0, self.height as f32);
         if bottom <= top {
@@ -71,10 +71,10 @@ impl<'a> Frame<'a> {
         let (first, last) = (top as usize, (bottom.ceil() as usize).min(self.height));
         for y in first..last {
             let coverage = bottom.min(y as f32 + 1.0) - top.max(y as f32);
-            if coverage >= 0.999 && colour >> 24 == 0xff {
-                self.pixels[y * self.width + x] = colour;
+            if coverage >= 0.999 && color >> 24 == 0xff {
+                self.pixels[y * self.width + x] = color;
             } else {
-                self.blend(x, y, colour, coverage);
+                self.blend(x, y, color, coverage);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Memory that grows towards its limit.
+//! Memory that grows toward its limit.
 
 use serde::{Deserialize, Serialize};
 

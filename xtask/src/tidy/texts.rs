@@ -12,6 +12,24 @@ use crate::system::root;
 const RETIRED: [&str; 8] =
     ["manieth", "manyth", "nobody", "anew", "told of", "tells of", "METRICS.md", "seat"];
 
+/// Parts of words in British spelling, and their American spelling, which this repository uses.
+const BRITISH: [(&str, &str); 14] = [
+    ("analyse", "analyze"),
+    ("analysing", "analyzing"),
+    ("behaviour", "behavior"),
+    ("cancelled", "canceled"),
+    ("centre", "center"),
+    ("colour", "color"),
+    ("judgement", "judgment"),
+    ("labelled", "labeled"),
+    ("modelled", "modeled"),
+    ("neighbour", "neighbor"),
+    ("optimis", "optimiz"),
+    ("summaris", "summariz"),
+    ("synchronis", "synchroniz"),
+    ("travelled", "traveled"),
+];
+
 /// Extensions of the files that the rules apply to.
 const TEXTS: [&str; 8] = ["rs", "md", "toml", "py", "sh", "yml", "css", "html"];
 
@@ -27,6 +45,8 @@ pub(super) fn check(files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
             let wrong = documents.wrong_citations(path, line).into_iter();
             broken.extend(wrong.map(|citation| format!("{place}: cites {citation}, which does not exist")));
             broken.extend(retired(line).map(|word| format!("{place}: uses the retired word {word:?}")));
+            broken
+                .extend(british(line).map(|(word, own)| format!("{place}: write {own:?} and not {word:?}")));
         }
     }
     Ok(broken)
@@ -47,6 +67,13 @@ fn retired(line: &str) -> impl Iterator<Item = &'static str> {
         })
     };
     RETIRED.into_iter().filter(move |word| is_used(word))
+}
+
+fn british(line: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let line = line.to_lowercase();
+    // The plural of "analysis" is the same in both spellings.
+    let line = line.replace("analyses", "");
+    BRITISH.into_iter().filter(move |(word, _)| line.contains(word))
 }
 
 /// Valid targets of citations: files, and headings of documents.

@@ -10,7 +10,7 @@ use wire::views::{Cause, ComputedOn};
 use super::super::{NOTABLE_SHARE, judge as judge_any};
 use super::*;
 use crate::records::{RankStep, StepRecords};
-use crate::step::analyse;
+use crate::step::analyze;
 
 const MICROS: i64 = 1_000;
 /// Times of a simulated step, in nanoseconds.
@@ -68,7 +68,7 @@ impl Simulated {
         (compute, idle)
     }
 
-    /// Returns the analysed steps. `order` has the number of each rank, and all durations are `scale` times as long.
+    /// Returns the analyzed steps. `order` has the number of each rank, and all durations are `scale` times as long.
     fn steps(&self, order: &[usize], scale: i64) -> Vec<StepAnalysis> {
         let mut now = 0;
         (2..self.steps + 2).map(|step| self.step(step, &mut now, order, scale)).collect()
@@ -125,7 +125,7 @@ impl Simulated {
         let fit = |clock| {
             Some(ClockFit { clock: clock as u32, bound_nanos: 20_000 * scale as u64, ..ClockFit::exact() })
         };
-        analyse(&records, &(0..self.ranks).map(fit).collect::<Vec<_>>())
+        analyze(&records, &(0..self.ranks).map(fit).collect::<Vec<_>>())
     }
 
     /// Returns true if the probability that chance explains how late some rank is lies within a factor of three of the limit.

@@ -96,7 +96,7 @@ fn planted() -> impl Strategy<Value = Planted> {
 }
 
 /// Returns the same job with its ranks renumbered: rank `order[i]` becomes rank `i`.
-fn relabelled(steps: &[StepAnalysis], order: [usize; 4]) -> Vec<StepAnalysis> {
+fn relabeled(steps: &[StepAnalysis], order: [usize; 4]) -> Vec<StepAnalysis> {
     let of_step = |step: &StepAnalysis| StepAnalysis {
         ranks: order.iter().map(|&rank| step.ranks[rank].clone()).collect(),
         ..step.clone()
@@ -172,7 +172,7 @@ proptest! {
             Culprit::All => Culprit::All,
         };
         let before = said(&judge(&steps), renamed);
-        prop_assert_eq!(before, said(&judge(&relabelled(&steps, order)), Clone::clone));
+        prop_assert_eq!(before, said(&judge(&relabeled(&steps, order)), Clone::clone));
     }
 
     #[test]

@@ -76,7 +76,7 @@ fn fed(plan: &Plan) -> anyhow::Result<Fed> {
 
 fn slices(server: &Server, run: &str) -> anyhow::Result<usize> {
     let url = format!("{}/api/v1/runs/{run}/steps/latest/waterfall", server.address);
-    // There is none until the server has analysed a step.
+    // There is none until the server has analyzed a step.
     let mut answer = wait_until("the newest step", || ureq::get(&url).call().ok())?;
     let bytes = answer.body_mut().with_config().limit(64 << 20).read_to_vec()?;
     Ok(wire::live::Waterfall::decode(&bytes)?.slice_row.len())

@@ -80,11 +80,11 @@ impl Run {
     /// number is too large, and [`ApplyError::Duplicate`] or [`ApplyError::TooOld`] if the batch is not new.
     pub fn apply(&mut self, batch: Batch, now: ServerNanos) -> Result<Vec<Arc<StepAnalysis>>, ApplyError> {
         self.ingest(batch, now)?;
-        let mut analysed = Vec::new();
+        let mut analyzed = Vec::new();
         while let Some(work) = self.next_work() {
-            analysed.push(self.finish(work.analyse(), now));
+            analyzed.push(self.finish(work.analyze(), now));
         }
-        Ok(analysed)
+        Ok(analyzed)
     }
 
     /// Applies a batch. Steps that it closes wait for analysis ([`Self::next_work`]).

@@ -134,7 +134,7 @@ impl Run {
     }
 
     fn recent_median_nanos(&self) -> Option<f64> {
-        let recent = self.steps.analysed().iter().rev().take(RECENT_STEPS);
+        let recent = self.steps.analyzed().iter().rev().take(RECENT_STEPS);
         stats::median(recent.filter(|step| report::is_observed(step)).map(|step| step.step_nanos() as f64))
     }
 

@@ -187,11 +187,11 @@ impl Run {
     /// Returns the input of a report over the newest `most` steps in memory.
     #[must_use]
     pub fn report_work(&self, most: usize, now: ServerNanos) -> ReportWork {
-        let analysed = self.steps.analysed();
-        let skipped = analysed.len().saturating_sub(most);
-        let steps = analysed.iter().skip(skipped).cloned().collect();
+        let analyzed = self.steps.analyzed();
+        let skipped = analyzed.len().saturating_sub(most);
+        let steps = analyzed.iter().skip(skipped).cloned().collect();
         let (ranks, steps, others) = self.of_one_world(steps);
-        let has_all_steps = skipped == 0 && others.is_none() && self.steps.has_all_analysed();
+        let has_all_steps = skipped == 0 && others.is_none() && self.steps.has_all_analyzed();
         let course = if skipped == 0 { Vec::new() } else { self.course(ranks) };
         let facts = RunFacts { has_all_steps, course, ..self.facts(ranks, now) };
         ReportWork { facts, gaps: self.gaps(others, now), steps }
@@ -200,9 +200,9 @@ impl Run {
     /// Returns steps that are spread evenly over those in memory, which show what grows over hours: as many as a live report covers, of
     /// those that ran on `ranks` ranks.
     fn course(&self, ranks: usize) -> Vec<Arc<StepAnalysis>> {
-        let analysed = self.steps.analysed();
-        let every = analysed.len().div_ceil(RECENT_STEPS).max(1);
-        analysed.iter().step_by(every).filter(|step| step.ranks.len() == ranks).cloned().collect()
+        let analyzed = self.steps.analyzed();
+        let every = analyzed.len().div_ceil(RECENT_STEPS).max(1);
+        analyzed.iter().step_by(every).filter(|step| step.ranks.len() == ranks).cloned().collect()
     }
 
     /// Returns the steps that ran on as many ranks as the newest one, with this number, and a gap if there are others. Figures
@@ -237,13 +237,13 @@ impl Run {
         most: usize,
         now: ServerNanos,
     ) -> ReportWork {
-        let analysed = self.steps.analysed();
-        let past = analysed.partition_point(|step| step.step <= last);
+        let analyzed = self.steps.analyzed();
+        let past = analyzed.partition_point(|step| step.step <= last);
         let from = match first {
-            Some(first) => analysed.partition_point(|step| step.step < first).min(past),
+            Some(first) => analyzed.partition_point(|step| step.step < first).min(past),
             None => past.saturating_sub(most),
         };
-        let (ranks, steps, others) = self.of_one_world(analysed.range(from..past).cloned().collect());
+        let (ranks, steps, others) = self.of_one_world(analyzed.range(from..past).cloned().collect());
         let goodput = Err(Missing::PartOfRun);
         let has_all_steps = false;
         let facts = RunFacts { hang: None, failure: None, goodput, has_all_steps, ..self.facts(ranks, now) };
@@ -284,15 +284,15 @@ impl Run {
             let most = budget::RANK_STEP_RECORDS;
             format!("{} beyond {most} of one rank in one step are in no figure", counted(excess, "record"))
         });
-        let unanalysed = self.unanalysed_steps();
-        let unanalysed = (unanalysed > 0).then(|| {
+        let unanalyzed = self.unanalyzed_steps();
+        let unanalyzed = (unanalyzed > 0).then(|| {
             format!(
                 "{} in no figure: fewer than one rank in {} sent them, or they arrived faster than this machine analyzes steps",
-                if unanalysed == 1 { "1 step is".into() } else { format!("{} steps are", units::count(unanalysed)) },
+                if unanalyzed == 1 { "1 step is".into() } else { format!("{} steps are", units::count(unanalyzed)) },
                 budget::MIN_PRESENT
             )
         });
-        let sentences: Vec<String> = records.chain(excess).chain(unanalysed).collect();
+        let sentences: Vec<String> = records.chain(excess).chain(unanalyzed).collect();
         sentences.into_iter().map(|sentence| Gap { kind: GapKind::StoredRecords, sentence })
     }
 
@@ -367,7 +367,7 @@ impl Run {
             imported: self.instrumentation() == Instrumentation::Trace,
             ranks_reporting: self.ranks.iter().map(|(_, rank)| rank).filter(reports).count() as u32,
             steps: self.completed_steps,
-            last_step: self.steps.analysed().back().map(|step| step.step.0),
+            last_step: self.steps.analyzed().back().map(|step| step.step.0),
             step_time_nanos: report.period_nanos.value().map(|mean| mean as u64),
             throughput: report.throughput.value(),
             batch: report.batch.value(),

@@ -18,38 +18,38 @@ impl Run {
     /// Returns the newest `most` analyzed steps, oldest first.
     #[must_use]
     pub fn newest_steps(&self, most: usize) -> Vec<Arc<StepAnalysis>> {
-        let analysed = self.steps.analysed();
-        analysed.iter().skip(analysed.len().saturating_sub(most)).cloned().collect()
+        let analyzed = self.steps.analyzed();
+        analyzed.iter().skip(analyzed.len().saturating_sub(most)).cloned().collect()
     }
 
     /// Returns the analyzed steps in memory from `first` to `last`, oldest first.
     #[must_use]
     pub fn steps_between(&self, first: Step, last: Step) -> Vec<Arc<StepAnalysis>> {
-        let analysed = self.steps.analysed();
-        let from = analysed.partition_point(|step| step.step < first);
-        let past = analysed.partition_point(|step| step.step <= last);
-        analysed.range(from..past.max(from)).cloned().collect()
+        let analyzed = self.steps.analyzed();
+        let from = analyzed.partition_point(|step| step.step < first);
+        let past = analyzed.partition_point(|step| step.step <= last);
+        analyzed.range(from..past.max(from)).cloned().collect()
     }
 
     /// Returns the analysis of a step, or `None` if it is not in memory.
     #[must_use]
-    pub fn analysed(&self, step: Step) -> Option<&Arc<StepAnalysis>> {
-        self.steps.find_analysed(step)
+    pub fn analyzed(&self, step: Step) -> Option<&Arc<StepAnalysis>> {
+        self.steps.find_analyzed(step)
     }
 
     /// Returns the newest complete step that was observed in full. If there is none, returns the newest complete step
     /// that is not a shadow step.
     #[must_use]
     pub fn newest_whole(&self) -> Option<Step> {
-        let whole = || self.steps.analysed().iter().rev().filter(|step| step.complete && !step.shadow);
+        let whole = || self.steps.analyzed().iter().rev().filter(|step| step.complete && !step.shadow);
         whole().find(|step| step.is_observed_in_full()).or_else(|| whole().next()).map(|step| step.step)
     }
 
     /// Returns the first and the last analyzed step in memory.
     #[must_use]
-    pub fn analysed_range(&self) -> Option<(Step, Step)> {
-        let analysed = self.steps.analysed();
-        Some((analysed.front()?.step, analysed.back()?.step))
+    pub fn analyzed_range(&self) -> Option<(Step, Step)> {
+        let analyzed = self.steps.analyzed();
+        Some((analyzed.front()?.step, analyzed.back()?.step))
     }
 
     /// Stores a step that was read back from disk, and returns it.
@@ -85,8 +85,8 @@ impl Run {
         if let Some(folder) = folder.filter(|_| is_older(first)) {
             let before = self.steps.kept_from().map_or(last, |from| Step(from.0.saturating_sub(1)));
             let steps = StepRange { first, last: last.min(before) };
-            let analysed = self.steps_between(steps.first, steps.last).into_iter();
-            let incomplete = analysed.filter(|step| !step.complete).collect();
+            let analyzed = self.steps_between(steps.first, steps.last).into_iter();
+            let incomplete = analyzed.filter(|step| !step.complete).collect();
             let (fits, numbers_by_function) = (self.fits(), self.numbers_by_function());
             let older = Older { folder, steps, fits, numbers_by_function, incomplete };
             return Between { placed: Vec::new(), older: Some(older) };

@@ -18,7 +18,7 @@ impl Run {
             newest: shown.steps.last().map(AsRef::as_ref),
             is_over: self.is_over(now),
             late_records: self.late_records(),
-            unanalysed_steps: self.unanalysed_steps(),
+            unanalyzed_steps: self.unanalyzed_steps(),
             reporting: self.reporting(now).collect(),
             clock_bounds: self.clock_bounds().collect(),
             drops: self.drop_counts(),
@@ -64,7 +64,7 @@ impl Run {
     /// Returns the number of steps that were not analyzed: too few ranks had sent them, or they arrived faster than
     /// this machine analyzes them.
     #[must_use]
-    pub fn unanalysed_steps(&self) -> u64 {
+    pub fn unanalyzed_steps(&self) -> u64 {
         self.incoming.sparse_steps + self.steps.given_up()
     }
 }

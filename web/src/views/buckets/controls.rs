@@ -60,7 +60,7 @@ fn Stepper(selection: StepSelection) -> impl IntoView {
             <button
                 aria-label="Previous step"
                 title="Previous step (,)"
-                on:click=move |_| selection.neighbour(live, -1)
+                on:click=move |_| selection.neighbor(live, -1)
             >
                 "‹"
             </button>
@@ -71,7 +71,7 @@ fn Stepper(selection: StepSelection) -> impl IntoView {
             <button
                 aria-label="Next step"
                 title="Next step (.)"
-                on:click=move |_| selection.neighbour(live, 1)
+                on:click=move |_| selection.neighbor(live, 1)
             >
                 "›"
             </button>

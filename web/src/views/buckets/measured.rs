@@ -24,7 +24,7 @@ pub fn Measured(selection: StepSelection) -> impl IntoView {
                 let paint = palette::slice(kind);
                 view! {
                     <li>
-                        <Swatch colour=paint.colour pattern=paint.pattern />
+                        <Swatch color=paint.color pattern=paint.pattern />
                         {kind.name()}
                         " "
                         <b>{units::nanos(nanos)}</b>

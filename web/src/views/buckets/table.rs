@@ -101,10 +101,10 @@ fn columns() -> Vec<Column<Row>> {
 /// The distribution in miniature: waits above the line, transfers below it. All rows share one scale of latency.
 #[component]
 fn Distribution(bars: Bars) -> impl IntoView {
-    let colours = [palette::part(Part::ExposedWait), palette::part(Part::ExposedTransfer)];
+    let colors = [palette::part(Part::ExposedWait), palette::part(Part::ExposedTransfer)];
     let width = 100.0 / bars.waits.len().max(1) as f64;
     let half = move |shares: &[f64], is_above: bool| {
-        let colour = palette::css(colours[usize::from(!is_above)]);
+        let color = palette::css(colors[usize::from(!is_above)]);
         let bar = |(at, share): (usize, &f64)| {
             let height = share * 50.0;
             let y = if is_above { 50.0 - height } else { 50.0 };
@@ -114,7 +114,7 @@ fn Distribution(bars: Bars) -> impl IntoView {
                     y=format!("{y:.1}%")
                     width=format!("{:.2}%", width * 0.9)
                     height=format!("{height:.1}%")
-                    fill=colour.clone()
+                    fill=color.clone()
                 ></rect>
             }
         };

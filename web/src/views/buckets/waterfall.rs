@@ -52,7 +52,7 @@ pub fn Kinds() -> impl IntoView {
             SliceKind::Checkpoint => Part::Pause.name(),
             _ => kind.name(),
         };
-        (paint.colour, paint.pattern, name)
+        (paint.color, paint.pattern, name)
     });
     view! { <Legend items=items.into() /> }
 }
@@ -260,7 +260,7 @@ fn describe(waterfall: &Waterfall, at: usize, label: impl Fn(Bucket) -> Option<S
     let paint = palette::slice(kind);
     Some(
         view! {
-            <b><Swatch colour=paint.colour pattern=paint.pattern />{kind.name()}</b>
+            <b><Swatch color=paint.color pattern=paint.pattern />{kind.name()}</b>
             <div>"rank "{rank}</div>
             {bucket}
             <div>{units::nanos(end - begin)}", from "{units::nanos(begin)}" to "{units::nanos(end)}</div>

@@ -11,7 +11,7 @@ use super::Compared;
 /// The height of a row in CSS pixels.
 const ROW: usize = 18;
 /// The narrowest frame with a label, as a share of the picture.
-const LABELLED: f64 = 0.02;
+const LABELED: f64 = 0.02;
 
 /// The picture. A click on a frame gives it the whole width.
 #[component]
@@ -75,7 +75,7 @@ fn Shown(cell: Cell, zoom: RwSignal<Vec<Frame>>, names: Memo<Option<(u32, Option
         format!("{function}{at}\n{}", shares.unwrap_or_default())
     };
     let described = title.clone();
-    let label = (cell.width >= LABELLED).then(|| location(&cell.frame));
+    let label = (cell.width >= LABELED).then(|| location(&cell.frame));
     let path = cell.path.clone();
     let is_zoomed = move |path: &[Frame]| zoom.with_untracked(|zoom| zoom == path);
     let go = move || {

@@ -48,7 +48,7 @@ fn bar(account: &Spent) -> AnyView {
             reached += width;
             let title = format!("{} {}", entry.spending.title(), units::nanos(entry.nanos as f64));
             view! {
-                <rect height="100%" x=format!("{from:.2}%") width=format!("{width:.2}%") fill=palette::css(colour(entry.spending))>
+                <rect height="100%" x=format!("{from:.2}%") width=format!("{width:.2}%") fill=palette::css(color(entry.spending))>
                     <title>{title}</title>
                 </rect>
             }
@@ -67,7 +67,7 @@ fn item(account: &Spent, entry: &AccountEntry) -> impl IntoView + use<> {
     let (share, time) = (units::percent(account.share(entry)), units::nanos(entry.nanos as f64));
     view! {
         <li>
-            <Swatch colour=colour(entry.spending) />
+            <Swatch color=color(entry.spending) />
             {entry.spending.title()}
             " "
             <b>{share}</b>
@@ -77,7 +77,7 @@ fn item(account: &Spent, entry: &AccountEntry) -> impl IntoView + use<> {
 }
 
 /// Returns the color of a part: that of the part of the step in which the time is lost.
-fn colour(of: Spending) -> Rgba {
+fn color(of: Spending) -> Rgba {
     match of {
         Spending::Compute => palette::part(Part::Forward),
         Spending::Optimizer => palette::part(Part::Optimizer),

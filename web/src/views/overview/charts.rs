@@ -32,7 +32,7 @@ struct Lined {
     title: &'static str,
     testid: &'static str,
     column: fn(&Steps) -> &[f32],
-    colour: palette::Rgba,
+    color: palette::Rgba,
     ticks: fn(Span, usize) -> Vec<ticks::Tick>,
     write: fn(f64, &str) -> String,
     margins: Margins,
@@ -43,7 +43,7 @@ const STEP_TIME: Lined = Lined {
     title: "Step time",
     testid: "chart-step-time",
     column: |steps| &steps.step_nanos,
-    colour: palette::part(Part::Backward),
+    color: palette::part(Part::Backward),
     ticks: ticks::nanos,
     write: |value, _| units::nanos(value),
     margins: MARGINS,
@@ -54,7 +54,7 @@ const THROUGHPUT: Lined = Lined {
     title: "Throughput",
     testid: "chart-throughput",
     column: |steps| &steps.throughput,
-    colour: palette::part(Part::Optimizer),
+    color: palette::part(Part::Optimizer),
     ticks: ticks::rates,
     write: |value, unit| units::rate(value, &format!("{unit}/s")),
     margins: WITH_STEPS,
@@ -143,7 +143,7 @@ fn Ledger() -> impl IntoView {
     let live = expect_context::<Live>();
     let range = expect_context::<Range>();
     let stretch = expect_context::<Stretch>();
-    let colours = Part::ALL.map(palette::part);
+    let colors = Part::ALL.map(palette::part);
     let place = RwSignal::new(None);
     let axis = move |steps: &Steps, view: Span| {
         let rows = steps.rows_in(view);
@@ -157,7 +157,7 @@ fn Ledger() -> impl IntoView {
             let parts = &steps.parts;
             area::draw(
                 frame,
-                &area::Area { step: &steps.step, parts, colours: &colours, view, top: top as f32 },
+                &area::Area { step: &steps.step, parts, colors: &colors, view, top: top as f32 },
             );
         });
     };
@@ -199,7 +199,7 @@ fn Ledger() -> impl IntoView {
                                 let ns = f64::from(parts[part as usize]);
                                 view! {
                                     <tr>
-                                        <td><Swatch colour=palette::part(part) />{part.name()}</td>
+                                        <td><Swatch color=palette::part(part) />{part.name()}</td>
                                         <td>{units::nanos(ns)}</td>
                                     </tr>
                                 }
@@ -238,7 +238,7 @@ fn LineChart(lined: Lined) -> impl IntoView {
             let thickness = 1.5 * size.ratio as f32;
             line::draw(
                 frame,
-                &line::Line { step: &steps.step, values, view, top, colour: lined.colour, thickness },
+                &line::Line { step: &steps.step, values, view, top, color: lined.color, thickness },
             );
         });
     };
@@ -260,7 +260,7 @@ fn LineChart(lined: Lined) -> impl IntoView {
         if let (Some(step), Some(value)) = (cursor.step, value.filter(|value| value.is_finite())) {
             let x = view.to_pixel(step as f64 + 0.5, size.width);
             let y = size.height * (1.0 - value / top);
-            pen.ring(x, y.max(0.0), 3.0, &palette::css(lined.colour));
+            pen.ring(x, y.max(0.0), 3.0, &palette::css(lined.color));
             pen.beside_crosshair(x, 0.0, &(lined.write)(value, &unit.get()));
         }
     };

@@ -84,9 +84,9 @@ fn Row(one: TimeUse, time: String, from: f64, to: f64) -> impl IntoView {
     let basis = if one.is_inferred() { " (inferred)" } else { "" };
     view! {
         <tr data-use=one.name()>
-            <th scope="row"><Swatch colour=colour(one) />{one.title()}</th>
+            <th scope="row"><Swatch color=color(one) />{one.title()}</th>
             <td class="number">{units::percent(to - from)}</td>
-            <td class="bar-cell"><Bar from=from to=to colour=Some(colour(one)) /></td>
+            <td class="bar-cell"><Bar from=from to=to color=Some(color(one)) /></td>
             <td class="help">{time}": "{meaning(one)}{basis}</td>
         </tr>
     }
@@ -134,7 +134,7 @@ fn Life(uses: Uses, whole: f64) -> impl IntoView {
             let (from, width) = (reached, nanos as f64 / whole * 100.0);
             reached += width;
             view! {
-                <rect height="100%" x=format!("{from:.2}%") width=format!("{width:.2}%") fill=palette::css(colour(one))>
+                <rect height="100%" x=format!("{from:.2}%") width=format!("{width:.2}%") fill=palette::css(color(one))>
                     <title>{one.title()}" "{units::nanos(nanos as f64)}</title>
                 </rect>
             }
@@ -144,7 +144,7 @@ fn Life(uses: Uses, whole: f64) -> impl IntoView {
 }
 
 /// Returns the color of a use. Uses of a kind share one: starting, pausing, and time that is lost.
-fn colour(of: TimeUse) -> Rgba {
+fn color(of: TimeUse) -> Rgba {
     match of {
         TimeUse::Compute => palette::part(Part::Forward),
         TimeUse::StragglerWait => palette::part(Part::ExposedWait),

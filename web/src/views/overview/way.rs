@@ -95,7 +95,7 @@ fn Total(name: &'static str, nanos: f64, share: f64) -> impl IntoView {
 /// A row whose bar begins where the previous one ends.
 #[component]
 fn Line(piece: Piece, from: f64, to: f64, verdicts: Vec<Verdict>) -> impl IntoView {
-    let (name, colour, help) = match piece.kind {
+    let (name, color, help) = match piece.kind {
         BarKind::Verdict(at) => {
             let verdict = verdicts.get(at);
             let name =
@@ -104,16 +104,16 @@ fn Line(piece: Piece, from: f64, to: f64, verdicts: Vec<Verdict>) -> impl IntoVi
             (name, Some(CULPRIT), verdict.map(|verdict| saves(verdict, piece.nanos)))
         }
         BarKind::Loss(loss) => {
-            (view! { <Term name=loss.name() /> }.into_any(), colour(loss), piece.fix.map(fix))
+            (view! { <Term name=loss.name() /> }.into_any(), color(loss), piece.fix.map(fix))
         }
         BarKind::Residual => (view! { <Term name="residual" /> }.into_any(), None, None),
     };
     let class = matches!(piece.kind, BarKind::Verdict(_)).then_some("culprit");
     view! {
         <tr class=class>
-            <th scope="row"><Swatch colour=colour.unwrap_or(palette::part(Part::Other)) />{name}</th>
+            <th scope="row"><Swatch color=color.unwrap_or(palette::part(Part::Other)) />{name}</th>
             <td class="number">{units::signed_nanos(piece.nanos)}</td>
-            <td class="bar-cell"><Bar from=from.min(to) to=to.max(from) colour=colour /></td>
+            <td class="bar-cell"><Bar from=from.min(to) to=to.max(from) color=color /></td>
             <td class="help">{help}</td>
         </tr>
     }
@@ -123,7 +123,7 @@ fn Line(piece: Piece, from: f64, to: f64, verdicts: Vec<Verdict>) -> impl IntoVi
 const CULPRIT: Rgba = palette::ALARM;
 
 /// Returns the color of a loss: that of the part of the step in which the time is lost.
-fn colour(loss: Loss) -> Option<Rgba> {
+fn color(loss: Loss) -> Option<Rgba> {
     match loss {
         Loss::Imbalance => Some(palette::IMBALANCE),
         Loss::ExposedWait => Some(palette::part(Part::ExposedWait)),

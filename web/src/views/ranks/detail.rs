@@ -89,7 +89,7 @@ fn Numbers(ranks: Arc<StepRanks>, rank: usize) -> impl IntoView {
             let is_more = against > total / 100.0;
             view! {
                 <tr>
-                    <th scope="row"><Swatch colour=palette::part(part) />{part.name()}</th>
+                    <th scope="row"><Swatch color=palette::part(part) />{part.name()}</th>
                     <td class="number">{units::nanos(nanos)}</td>
                     <td class="number">{units::percent(nanos / total.max(1.0))}</td>
                     <td class="number" class:more=is_more>{units::signed_nanos(against)}</td>

@@ -115,8 +115,8 @@ pub fn Lines(selection: RanksSelection, every: bool) -> impl IntoView {
     let legend = move || {
         let (ranks, strokes) = shown.get().unwrap_or_default();
         let entry = |(rank, stroke): (u32, Stroke)| {
-            let colour = stroke.ink.css(&theme.inks());
-            view! { <li><LineKey colour=colour dashed=stroke.dashed />"rank "{rank}</li> }
+            let color = stroke.ink.css(&theme.inks());
+            view! { <li><LineKey color=color dashed=stroke.dashed />"rank "{rank}</li> }
         };
         ranks.into_iter().zip(strokes).map(entry).collect_view()
     };
@@ -140,8 +140,8 @@ pub fn Lines(selection: RanksSelection, every: bool) -> impl IntoView {
 /// every chart.
 fn strokes(ranks: &[u32], culprit: Option<u32>, all: usize) -> Vec<Stroke> {
     let of_other = |at: usize| {
-        let (colour, dashed) = palette::line(at);
-        Stroke { ink: Ink::Data(colour), dashed }
+        let (color, dashed) = palette::line(at);
+        Stroke { ink: Ink::Data(color), dashed }
     };
     let stroke = |(at, &rank): (usize, &u32)| match rank {
         rank if Some(rank) == culprit => Stroke { ink: Ink::Alarm, dashed: false },

@@ -109,7 +109,7 @@ pub fn Overlay(listing: Listing) -> impl IntoView {
 /// A run in the legend: its line, its short name, its name and its id. A click removes its tick.
 #[component]
 fn LegendEntry(listing: Listing, store: Store, at: usize, id: String) -> impl IntoView {
-    let (colour, dashed) = palette::line(at);
+    let (color, dashed) = palette::line(at);
     let name = {
         let id = id.clone();
         Memo::new(move |_| listing.name(&id))
@@ -125,7 +125,7 @@ fn LegendEntry(listing: Listing, store: Store, at: usize, id: String) -> impl In
     let label = format!("Remove the tick of {id}");
     view! {
         <li>
-            <LineKey colour=palette::css(colour) dashed=dashed />
+            <LineKey color=palette::css(color) dashed=dashed />
             <b>{overlay::tag(at)}</b>" "{name}" "<small>{second_name}{missing}</small>
             <button class="icon" aria-label=label title="Remove" on:click=move |_| listing.toggle_picked(&id)>"×"</button>
         </li>
@@ -198,8 +198,8 @@ fn picture(runs: &[Line], over: Over) -> Shown {
     let mut marks: Vec<Mark> = Vec::new();
     let mut tags: Vec<Mark> = Vec::new();
     for (run, points) in runs.iter().zip(&points) {
-        let (colour, dashed) = palette::line(run.at);
-        let ink = Ink::Data(colour);
+        let (color, dashed) = palette::line(run.at);
+        let ink = Ink::Data(color);
         let mut points = overlay::thin(points, ends, COLUMNS);
         points.iter_mut().for_each(|point| point.1 = point.1.min(y.span.end));
         // Tags stand at different places, so that those of runs that end together do not overlap.

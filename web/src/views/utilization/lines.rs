@@ -116,10 +116,10 @@ fn RankLine(measure: Measure, rank: Memo<Option<u32>>, blamed: Memo<Vec<(u64, u6
             all_ranks: 1,
             pixels: (frame.width() as f64, 1.0),
         });
-        let (top, colour, thickness) = (top() as f32, theme.inks().line, 1.5 * size.ratio as f32);
+        let (top, color, thickness) = (top() as f32, theme.inks().line, 1.5 * size.ratio as f32);
         points.with(|points| {
             if let Some(Points { step, values }) = points {
-                line::draw(frame, &line::Line { step, values, view, top, colour, thickness });
+                line::draw(frame, &line::Line { step, values, view, top, color, thickness });
             }
         });
     };

@@ -12,7 +12,7 @@ pub struct Area<'a> {
     /// The columns from the bottom up, with one value per step. A step with a NaN is left out.
     pub parts: &'a [Vec<f32>],
     /// One color per column.
-    pub colours: &'a [Rgba],
+    pub colors: &'a [Rgba],
     /// The visible steps.
     pub view: Span,
     /// The value at the top of the frame.
@@ -41,10 +41,10 @@ pub fn draw(frame: &mut Frame<'_>, area: &Area<'_>) {
             continue;
         }
         let mut bottom = height;
-        for (part, &colour) in area.parts.iter().zip(area.colours) {
+        for (part, &color) in area.parts.iter().zip(area.colors) {
             let mean = known.iter().map(|&row| part[row]).sum::<f32>() / known.len() as f32;
             let top = bottom - mean / area.top * height;
-            frame.fill_column(x, top, bottom, colour);
+            frame.fill_column(x, top, bottom, color);
             bottom = top;
         }
     }
@@ -64,9 +64,9 @@ mod tests {
 
     fn check(step: &[u64], parts: [Vec<f32>; 2], width: usize, expected: &str) {
         let mut pixels = vec![0; width * 4];
-        let colours = [0xff00_0001, 0xff00_0002];
+        let colors = [0xff00_0001, 0xff00_0002];
         let view = Span::new(step[0] as f64, step[step.len() - 1] as f64 + 1.0);
-        let area = Area { step, parts: &parts, colours: &colours, view, top: 4.0 };
+        let area = Area { step, parts: &parts, colors: &colors, view, top: 4.0 };
         draw(&mut Frame::new(&mut pixels, width, 4), &area);
         let letter = |p: &Rgba| [' ', 'a', 'b'].get((p & 0xff) as usize).copied().unwrap_or('!');
         let picture: String =

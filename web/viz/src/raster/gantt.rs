@@ -218,7 +218,7 @@ fn paint_lane(frame: &mut Frame<'_>, waterfall: &Waterfall, cover: &[(f32, u32)]
         let roomy = cover.get(x + 3).is_some_and(|&(_, further)| further == slice);
         let alpha = if begins && roomy { 90.0 } else { 255.0 } * share.max(0.35);
         for y in top..bottom {
-            frame.row(y)[x] = with_alpha(paint.colour, (alpha * paint.pattern.share(x, y)) as u8);
+            frame.row(y)[x] = with_alpha(paint.color, (alpha * paint.pattern.share(x, y)) as u8);
         }
     }
 }
@@ -253,7 +253,7 @@ mod tests {
         let mut pixels = vec![0; width * height];
         Gantt::new(waterfall).draw(&mut Frame::new(&mut pixels, width, height), waterfall, view);
         let letter = |pixel: &Rgba| {
-            let same = |kind: &SliceKind| palette::slice(*kind).colour & 0x00ff_ffff == pixel & 0x00ff_ffff;
+            let same = |kind: &SliceKind| palette::slice(*kind).color & 0x00ff_ffff == pixel & 0x00ff_ffff;
             match SliceKind::ALL.iter().find(|kind| same(kind)) {
                 _ if *pixel == CLEAR => ' ',
                 Some(SliceKind::Forward) => 'f',

@@ -24,7 +24,7 @@ pub struct Heatmap<'a> {
     /// The values of the first and the last color.
     pub scale: (f32, f32),
     /// The colors.
-    pub colours: &'a [Rgba; 256],
+    pub colors: &'a [Rgba; 256],
     /// The hatching of unknown cells.
     pub unknown: Rgba,
 }
@@ -88,7 +88,7 @@ fn write(frame: &mut Frame<'_>, block: &[Rgba], left: usize, columns: usize, unk
                     let is_dark = ((left + x + y) / 2).is_multiple_of(3);
                     *pixel = with_alpha(unknown, if is_dark { 190 } else { 90 });
                 }
-                colour => *pixel = colour,
+                color => *pixel = color,
             }
         }
     }
@@ -116,16 +116,16 @@ impl<'a> Shades<'a> {
             *pixel = if rows.is_empty() {
                 CLEAR
             } else {
-                self.colour(pool(self.map.reduce, &self.pooled[rows.clone()]))
+                self.color(pool(self.map.reduce, &self.pooled[rows.clone()]))
             };
         }
     }
 
-    fn colour(&self, value: f32) -> Rgba {
+    fn color(&self, value: f32) -> Rgba {
         if value.is_nan() {
             return UNKNOWN;
         }
-        self.map.colours[((value - self.map.scale.0) * self.factor) as u8 as usize]
+        self.map.colors[((value - self.map.scale.0) * self.factor) as u8 as usize]
     }
 }
 
@@ -269,7 +269,7 @@ mod tests {
         Tile { step, per_column: 1, rank: 0, per_row: 1, rows, values: values.to_vec() }
     }
 
-    fn map<'a>(tile: &Tile, colours: &'a [Rgba; 256]) -> Heatmap<'a> {
+    fn map<'a>(tile: &Tile, colors: &'a [Rgba; 256]) -> Heatmap<'a> {
         let steps = tile.columns() as f64 * f64::from(tile.per_column);
         let ranks = f64::from(tile.rows * tile.per_row);
         Heatmap {
@@ -278,31 +278,31 @@ mod tests {
             covered: None,
             reduce: Reduce::Max,
             scale: (0.0, 9.0),
-            colours,
+            colors,
             unknown: HATCHING,
         }
     }
 
     #[test]
     fn one_pixel_per_cell() {
-        let colours = numbers();
+        let colors = numbers();
         let tile = tile(4, 3, &[0.0, 1.0, 2.0, 3.0, 9.0, 20.0, f32::NAN, 5.0, -4.0]);
-        assert_eq!(picture(&tile, &map(&tile, &colours), 3, 3), "03?\n195\n290\n");
+        assert_eq!(picture(&tile, &map(&tile, &colors), 3, 3), "03?\n195\n290\n");
     }
 
     #[test]
     fn pixels_outside_the_tile_stay_clear() {
-        let colours = numbers();
+        let colors = numbers();
         let tile = tile(4, 1, &[1.0, 2.0]);
-        let wide = Heatmap { steps_view: Span::new(3.0, 7.0), ..map(&tile, &colours) };
+        let wide = Heatmap { steps_view: Span::new(3.0, 7.0), ..map(&tile, &colors) };
         assert_eq!(picture(&tile, &wide, 4, 1), " 12 \n");
     }
 
     #[test]
     fn covered_steps_are_left_out() {
-        let colours = numbers();
+        let colors = numbers();
         let tile = tile(4, 1, &[1.0, 2.0, 3.0, 4.0]);
-        let covered = |start, end| Heatmap { covered: Some(Span::new(start, end)), ..map(&tile, &colours) };
+        let covered = |start, end| Heatmap { covered: Some(Span::new(start, end)), ..map(&tile, &colors) };
         assert_eq!(picture(&tile, &covered(5.0, 7.0), 4, 1), "1  4\n");
         assert_eq!(picture(&tile, &covered(0.0, 6.0), 4, 1), "  34\n");
         assert_eq!(picture(&tile, &covered(9.0, 12.0), 4, 1), "1234\n");
@@ -312,18 +312,18 @@ mod tests {
 
     #[test]
     fn coarse_cells_cover_their_steps_and_ranks() {
-        let colours = numbers();
+        let colors = numbers();
         let tile = Tile { per_column: 2, per_row: 2, ..tile(4, 2, &[1.0, 2.0, 3.0, 4.0]) };
-        assert_eq!(picture(&tile, &map(&tile, &colours), 4, 4), "1133\n1133\n2244\n2244\n");
-        let part = Heatmap { steps_view: Span::new(6.0, 8.0), ..map(&tile, &colours) };
+        assert_eq!(picture(&tile, &map(&tile, &colors), 4, 4), "1133\n1133\n2244\n2244\n");
+        let part = Heatmap { steps_view: Span::new(6.0, 8.0), ..map(&tile, &colors) };
         assert_eq!(picture(&tile, &part, 2, 2), "33\n44\n");
     }
 
     #[test]
     fn max_and_mean_differ_and_nan_hides_nothing() {
-        let colours = numbers();
+        let colors = numbers();
         let tile = tile(0, 1, &[1.0, f32::NAN, 3.0, 9.0]);
-        let max = map(&tile, &colours);
+        let max = map(&tile, &colors);
         assert_eq!(picture(&tile, &max, 2, 1), "19\n");
         assert_ne!(picture(&tile, &Heatmap { reduce: Reduce::Min, ..max }, 2, 1), picture(&tile, &max, 2, 1));
         assert_eq!(picture(&tile, &Heatmap { reduce: Reduce::Mean, ..max }, 2, 1), "16\n");
@@ -331,9 +331,9 @@ mod tests {
 
     #[test]
     fn large_cells_are_separated() {
-        let (colours, cells) = (numbers(), tile(0, 2, &[3.0, 6.0]));
+        let (colors, cells) = (numbers(), tile(0, 2, &[3.0, 6.0]));
         assert_eq!(
-            picture(&cells, &map(&cells, &colours), 12, 24),
+            picture(&cells, &map(&cells, &colors), 12, 24),
             [
                 "33333333333 \n".repeat(11),
                 "            \n".into(),
@@ -354,10 +354,10 @@ mod tests {
             let mut values = vec![1.0; columns * rows];
             values[cell] = 9.0;
             let tile = Tile { per_column, per_row, ..tile(16, rows as u32, &values) };
-            let colours = numbers();
+            let colors = numbers();
             let mut pixels = vec![0; width * height];
-            draw(&mut Frame::new(&mut pixels, width, height), &tile, &map(&tile, &colours));
-            prop_assert!(pixels.contains(&colours[255]));
+            draw(&mut Frame::new(&mut pixels, width, height), &tile, &map(&tile, &colors));
+            prop_assert!(pixels.contains(&colors[255]));
         }
     }
 }

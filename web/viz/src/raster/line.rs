@@ -16,7 +16,7 @@ pub struct Line<'a> {
     /// The value at the top of the frame. The bottom is 0.
     pub top: f32,
     /// The color.
-    pub colour: Rgba,
+    pub color: Rgba,
     /// The thickness of the line, in pixels.
     pub thickness: f32,
 }
@@ -47,14 +47,14 @@ pub fn draw(frame: &mut Frame<'_>, line: &Line<'_>) {
             continue;
         };
         if rows.len() > 1 {
-            frame.fill_column(x, y(pooled.high), y(pooled.low), with_alpha(line.colour, 70));
+            frame.fill_column(x, y(pooled.high), y(pooled.low), with_alpha(line.color, 70));
         }
         // If a step is wider than a pixel, the line bends in the middle of the step.
         if rows.start == shown {
             continue;
         }
         shown = rows.start;
-        let centre = if pixels_a_step > 1.0 {
+        let center = if pixels_a_step > 1.0 {
             (line.view.to_pixel(line.step[rows.start] as f64 + 0.5, width as f64)).max(0.0) as usize
         } else {
             x
@@ -63,13 +63,13 @@ pub fn draw(frame: &mut Frame<'_>, line: &Line<'_>) {
         match last {
             // A gap of whole steps stays a gap.
             Some((from, level))
-                if (centre - from.min(centre)) as f64 <= pixels_a_step.max(1.0) * 1.5 + 1.0 =>
+                if (center - from.min(center)) as f64 <= pixels_a_step.max(1.0) * 1.5 + 1.0 =>
             {
-                segment(frame, (from, level), (centre, here), line);
+                segment(frame, (from, level), (center, here), line);
             }
-            _ => segment(frame, (centre, here), (centre, here), line),
+            _ => segment(frame, (center, here), (center, here), line),
         }
-        last = Some((centre, here));
+        last = Some((center, here));
     }
 }
 
@@ -96,7 +96,7 @@ fn segment(frame: &mut Frame<'_>, from: (usize, f32), to: (usize, f32), line: &L
     for x in first..=to.0.min(frame.width() - 1) {
         let (a, b) = (level(x as f32 - 1.0), level(x as f32));
         let (top, bottom) = if from.0 == to.0 { (to.1, to.1) } else { (a.min(b), a.max(b)) };
-        frame.fill_column(x, top - half, bottom + half, line.colour);
+        frame.fill_column(x, top - half, bottom + half, line.color);
     }
 }
 
@@ -113,7 +113,7 @@ mod tests {
     fn check(step: &[u64], values: &[f32], width: usize, expected: &str) {
         let mut pixels = vec![0; width * 5];
         let view = Span::new(step[0] as f64, step[step.len() - 1] as f64 + 1.0);
-        let line = Line { step, values, view, top: 5.0, colour: 0xff00_0000, thickness: 1.0 };
+        let line = Line { step, values, view, top: 5.0, color: 0xff00_0000, thickness: 1.0 };
         draw(&mut Frame::new(&mut pixels, width, 5), &line);
         let letter = |p: &Rgba| match p >> 24 {
             0..20 => ' ',

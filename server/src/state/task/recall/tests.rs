@@ -85,7 +85,7 @@ async fn steps_that_have_left_memory_are_shown_unchanged() {
         assert_eq!(placed.records, known.records, "step {step}");
         assert_eq!(placed.waterfall().encode(), known.waterfall().encode(), "step {step}");
         assert!(!placed.waterfall().rank.is_empty(), "its ranks can be placed");
-        assert_eq!(placed.analyse().ranks.len(), RANKS as usize);
+        assert_eq!(placed.analyze().ranks.len(), RANKS as usize);
     }
 }
 
@@ -103,7 +103,7 @@ async fn ranks_that_arrive_too_late_for_a_step_stay_missing() {
     stage.send(batches).await;
     let placed = stage.place(2).await.unwrap();
     let there: Vec<bool> = placed.records.ranks.iter().map(Option::is_some).collect();
-    assert_eq!(there, [true, false, true], "as it was analysed");
+    assert_eq!(there, [true, false, true], "as it was analyzed");
 }
 
 #[tokio::test]

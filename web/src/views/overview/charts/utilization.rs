@@ -59,9 +59,9 @@ pub(super) fn UtilizationChart(is_last: bool) -> impl IntoView {
     let draw = move |frame: &mut Frame<'_>, size: Size| {
         let view = range.view();
         let thickness = 1.5 * size.ratio as f32;
-        let mut draw_line = |points: &Points, colour: Rgba| {
+        let mut draw_line = |points: &Points, color: Rgba| {
             let Points { step, values } = points;
-            line::draw(frame, &line::Line { step, values, view, top: 1.0, colour, thickness });
+            line::draw(frame, &line::Line { step, values, view, top: 1.0, color, thickness });
         };
         running.with(|points| points.iter().for_each(|points| draw_line(points, RUNNING)));
         computing.with(|points| draw_line(points, COMPUTING));

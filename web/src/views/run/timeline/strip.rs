@@ -78,14 +78,14 @@ fn top(live: Live) -> f64 {
     live.steps.with_value(|steps| ticks::ceiling(f64::from(measure::exceeded_by(&steps.step_nanos, 2)) * 1.1))
 }
 
-fn draw(frame: &mut Frame<'_>, size: Size, live: Live, colour: palette::Rgba) {
+fn draw(frame: &mut Frame<'_>, size: Size, live: Live, color: palette::Rgba) {
     live.drawn.track();
     let top = top(live) as f32;
     live.steps.with_value(|steps| {
         let values = &steps.step_nanos;
         let view = steps.bounds();
         let thickness = 1.25 * size.ratio as f32;
-        line::draw(frame, &line::Line { step: &steps.step, values, view, top, colour, thickness });
+        line::draw(frame, &line::Line { step: &steps.step, values, view, top, color, thickness });
     });
 }
 
@@ -100,8 +100,8 @@ fn overlay(pen: &Pen, size: Size, live: Live, range: Range) {
     let x = |step: f64| bounds.to_pixel(step.clamp(bounds.start, bounds.end), size.width);
     let view = range.view();
     let (left, right) = (x(view.start), x(view.end));
-    let shade = |from: f64, to: f64, colour: &str, share: f64| {
-        pen.area(&[(from, 0.0), (to, 0.0), (to, size.height), (from, size.height)], colour, share);
+    let shade = |from: f64, to: f64, color: &str, share: f64| {
+        pen.area(&[(from, 0.0), (to, 0.0), (to, size.height), (from, size.height)], color, share);
     };
     if range.follows() {
         shade(left, right, pen.inks.accent, 0.1);
