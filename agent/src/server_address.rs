@@ -4,7 +4,7 @@
 use thiserror::Error;
 use ureq::http::Uri;
 
-/// The reason why a text is no address of a server.
+/// The reason why a text is not an address of a server.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum AddressError {
     /// It begins with `https://`.
@@ -33,7 +33,7 @@ pub enum AddressError {
 /// Returns an address in the form `http://HOST:PORT`. Spaces around it and a slash at its end are left out.
 ///
 /// # Errors
-/// Returns an error if the text is no address of a server.
+/// Returns an error if the text is not an address of a server.
 pub fn parse(text: &str) -> Result<String, AddressError> {
     let text = text.trim();
     let (scheme, rest) = text.split_once("://").ok_or(AddressError::Scheme)?;

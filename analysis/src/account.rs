@@ -24,7 +24,7 @@ pub(crate) use whole::{account, move_time};
 /// The kinds of pauses.
 pub(crate) const PAUSES: usize = SpanKind::PAUSES.len();
 
-/// The parts of own work that are no pause, in the order of a step.
+/// The parts of own work that are not a pause, in the order of a step.
 pub(crate) const OWN: [Part; 7] =
     [Part::Input, Part::H2d, Part::Forward, Part::Backward, Part::Optimizer, Part::Idle, Part::Other];
 

@@ -1,7 +1,7 @@
 //! How much communication is hidden, and how much of that is only assumed (`docs/metrics.md`, "One step on one rank").
 //!
 //! Where only collectives are recorded, it may not show whether a rank computes while they run. The agent then assumes the
-//! usual case and marks the time as [`wire::event::SpanKind::Unclear`]. An assumption is no measurement: where it decides
+//! usual case and marks the time as [`wire::event::SpanKind::Unclear`]. An assumption is not a measurement: where it decides
 //! the overlap, the overlap is a range, and the figure is missing.
 
 use std::collections::BTreeMap;

@@ -388,7 +388,7 @@ pub(crate) mod tests {
         let of = |samples| {
             profile(&[(ThreadRole::Main, &[(&[MODULE, get], samples), (&[MODULE, BACKWARD], 100 - samples)])])
         };
-        // 13 of 100 samples against none is no chance; 9 against none, or 33 against 20, may be.
+        // 13 of 100 samples against none is not chance; 9 against none, or 33 against 20, may be.
         assert_eq!(place(&of(13), &of(0), false).map(|place| place.frame.line), Some(116));
         assert_eq!(place(&of(9), &of(0), false), None);
         assert_eq!(place(&of(33), &of(20), false), None);
@@ -405,7 +405,7 @@ pub(crate) mod tests {
         let usual =
             profile(&[(ThreadRole::Main, &[(&[MODULE, call, inner, call], 5), (&[MODULE, BACKWARD], 95)])]);
         assert_eq!(place(&slow, &usual, false).unwrap().frame.line, 33);
-        // The other rank is in another line of the same function, which is no reason to blame all of it.
+        // The other rank is in another line of the same function, which is not a reason to blame all of it.
         let found = place(&slow, &usual, false).unwrap();
         assert_eq!((found.at().as_str(), found.other_share), ("model.py:33 (forward)", 0.0));
     }

@@ -343,8 +343,8 @@ fn against(
     faults.chain(stalls).collect()
 }
 
-/// Makes a finding one of stalls. Most steps have none, so a day of them costs the share of the day that they cost of all
-/// observed time, `total` nanoseconds. A stall in the newest step is no fault that is still there.
+/// Turns a finding into one about stalls. Most steps have no stall, so the cost per day is their share of all observed time, `total`
+/// nanoseconds. A stall in the newest step does not make the fault a present one.
 fn stalled(finding: Finding, times: &Times, steps: &[&StepAnalysis], usual_step: f64, total: f64) -> Finding {
     let ranks = ranks_of(steps);
     let mut verdict = finding.verdict;

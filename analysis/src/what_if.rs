@@ -17,7 +17,7 @@ pub(crate) const MAX_RANKS: usize = 16;
 const MIN_TRUSTED: f64 = 0.5;
 /// The largest share of a step that can be wasted: a slowdown is finite.
 const MAX_WASTED: f64 = 0.999;
-/// The least share of a step that even ranks must save for a part of that saving to be a figure: a slowdown of 1.01.
+/// The smallest saving of even ranks, as a share of the step, of which the slowest ranks' part is a figure: a slowdown of 1.01.
 const MIN_EVEN_SHARE: f64 = 0.01;
 
 /// Returns the what-ifs of `steps`, which must not be empty.
@@ -54,7 +54,7 @@ pub fn what_if(steps: &[&StepAnalysis]) -> Result<WhatIf, Missing> {
     })
 }
 
-/// Returns `M_W`: of the share of the step that even ranks would save, what the slowest of them alone would.
+/// Returns `M_W`: the saving if only the slowest ranks were even with the others, as a share of the saving if all ranks were.
 fn of_slowest(even: f64, even_slowest: f64) -> Result<f64, Missing> {
     if even < MIN_EVEN_SHARE {
         return Err(Missing::EvenRanks);

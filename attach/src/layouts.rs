@@ -10,7 +10,7 @@ const MAX_WAITING: usize = 64;
 
 static WAITING: Mutex<VecDeque<Layout>> = Mutex::new(VecDeque::new());
 
-/// Remembers a layout, written as JSON. Text that is no layout is ignored, and so are layouts that are too large and those
+/// Remembers a layout, written as JSON. Text that is not a layout is ignored, and so are layouts that are too large and those
 /// beyond [`MAX_WAITING`].
 pub(crate) fn learn(json: &str) {
     let Some(layout) = serde_json::from_str::<Layout>(json).ok().and_then(Layout::bounded) else { return };

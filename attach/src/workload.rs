@@ -7,7 +7,7 @@ use wire::workload::{MAX_UNIT_BYTES, Workload};
 /// The newest workload, and how many the job has stated.
 static NEWEST: Mutex<(u64, Option<Workload>)> = Mutex::new((0, None));
 
-/// Remembers a workload, written as JSON. Text that is no workload is ignored.
+/// Remembers a workload, written as JSON. Text that is not a workload is ignored.
 pub(crate) fn learn(json: &str) {
     let Ok(workload) = serde_json::from_str::<Workload>(json) else { return };
     if workload.sample_unit.len() <= MAX_UNIT_BYTES {

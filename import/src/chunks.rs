@@ -93,7 +93,7 @@ impl<P> Ahead<P> {
 }
 
 /// Parses all pieces of a text by `parse`, chunk by chunk, and hands what becomes of each chunk to `take`, in the order of the text.
-/// Returns why the text is no trace from some byte on, if that is so. The pieces before it are parsed.
+/// Returns why the text is not a trace from some byte on, if that is so. The pieces before it are parsed.
 ///
 /// It waits for the threads of rayon's pool, so it must not run on one of them.
 ///

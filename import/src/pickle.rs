@@ -267,7 +267,7 @@ impl Machine<'_> {
             _ => {
                 return Err(NotPlain::Damaged {
                     at,
-                    what: "it fills something that is no list or dictionary",
+                    what: "it fills something that is not a list or dictionary",
                 });
             }
         }

@@ -29,7 +29,7 @@ use crate::remarks::Remarks;
 use numbers::Numbers;
 use running::Running;
 
-/// The longest gap in compute during a collective that is no wait for it, in nanoseconds: gaps of some tens of
+/// The longest gap in compute during a collective that is not a wait for it, in nanoseconds: gaps of some tens of
 /// microseconds lie between kernels without collectives as well.
 const GAP_NANOS: i64 = 30_000;
 /// The largest number of spans of a step. Beyond it, compute with the shortest gaps counts as one.

@@ -61,7 +61,7 @@ fn dumps_of_a_hang_name_the_rank_that_is_behind() {
     assert_eq!(all.len(), 7 + 7 + 3 + 4);
     let is_only_issued =
         |bucket: &BucketRecord| bucket.source == Measured::Derived && bucket.start == bucket.end;
-    assert!(all.iter().all(is_only_issued), "a time of issuing is no time of running");
+    assert!(all.iter().all(is_only_issued), "a time of issuing is not a time of running");
 }
 
 #[test]

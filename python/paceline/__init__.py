@@ -121,7 +121,7 @@ def label(key, value):
     """States a label of this rank, at any time. It replaces an earlier one with the same key.
 
     Reports list the labels of all ranks, and the list of runs shows those that all ranks share. ``paceline sweep`` has a column for
-    the label ``accuracy``, if its value is a number. A text that is no label is named on the error stream, and the job goes on.
+    the label ``accuracy``, if its value is a number. A text that is not a label is named on the error stream, and the job goes on.
 
     :param key: 1 to 64 ASCII letters, digits, and any of ``_ . - /``.
     :param value: A number or a text of at most 256 bytes, without commas and control characters.

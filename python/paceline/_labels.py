@@ -11,7 +11,7 @@ MAX_VALUE_BYTES = 256
 
 
 def state(key, value):
-    """Reports a label. Returns whether it did: a text that is no label is named and nothing is reported."""
+    """Reports a label. Returns whether it did: a text that is not a label is named and nothing is reported."""
     if not (isinstance(key, str) and KEY.fullmatch(key)):
         return refuse("key=%r does not have 1 to 64 letters, digits, and any of _ . - /" % (key,))
     text = str(value)

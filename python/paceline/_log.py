@@ -30,7 +30,7 @@ def start(to, every):
     if rank() not in (None, 0):
         return False
     if not any(one is to for one in started):
-        # Fails here, in the caller, if `to` is no tracker.
+        # Fails here, in the caller, if `to` is not a tracker.
         log = Log(to, every)
         started.append(to)
         threading.Thread(target=log.run, name="paceline-log", daemon=True).start()

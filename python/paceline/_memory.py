@@ -6,7 +6,7 @@ import time
 from paceline._agent import agent
 from paceline._errors import guarded
 
-# The time between two reports, in seconds. A report takes no time of the device.
+# The time between two reports, in seconds. A report does not use the device.
 EVERY = 1.0
 
 due = 0.0
@@ -23,7 +23,7 @@ def look():
 
 def report():
     cuda = sys.modules["torch"].cuda
-    # A job that uses no CUDA device must not initialize CUDA by this.
+    # In a job that does not use CUDA, the next call would initialize it.
     if not cuda.is_initialized():
         return
     found = cuda.memory_stats_as_nested_dict()

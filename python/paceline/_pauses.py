@@ -122,7 +122,7 @@ class Evaluation:
     """The evaluation of a module between training passes.
 
     It begins with `eval()`, or with the first forward pass of the wrapper without gradients. It ends with `train()`, or with the last
-    such pass. Passes of the inner module are not seen, so without `eval()` they are no evaluation.
+    such pass. Passes of the inner module are not seen, so without `eval()` they are not an evaluation.
     """
 
     def __init__(self, wrapper):

@@ -191,7 +191,7 @@ class Loss:
     """The time from the output of a module to its gradient, which counts as part of the forward pass.
 
     It ends when the next pass of any module begins. A GAN uses one of its models between the output and the gradient of the other,
-    and waits and updates in between are no part of that.
+    and waits and updates in between are not part of that.
     """
 
     # The phase in progress. There is at most one, because the thread that trains does one thing at a time.

@@ -26,7 +26,7 @@ MOST_BYTES, FREE_BYTES = 64 << 20, 2 << 30
 CHUNK_BYTES = 1 << 20
 # The longest time that the exit of the process waits for a trace that is being written, in seconds.
 EXIT_SECONDS = 5
-# The largest number of further steps that are recorded until the device has run the last step. A host can be some 1,000 kernels
+# The largest number of further steps that are recorded until the device has run the last step. A host can be about 1,000 kernels
 # ahead of its device.
 MOST_FURTHER_STEPS = 40
 # How long a profiler of the job on another thread waits for the end of a trace, in seconds. It fails if it starts before.

@@ -22,7 +22,7 @@ class Wandb:
         run.define_metric("paceline/*", step_metric=STEP)
 
     def write(self, figures, verdict, step):
-        # A run refuses rows once it has ended, which is no error of the job.
+        # A run refuses rows once it has ended, which is not an error of the job.
         if getattr(self.run, "_is_finished", False):
             return
         row = dict(figures)
@@ -75,7 +75,7 @@ class Function:
 def tracker_of(to):
     """Returns a function that returns the tracker that `to` stands for, or None as long as it has no active run.
 
-    :raises TypeError: if `to` is no tracker.
+    :raises TypeError: if `to` is not a tracker.
     """
     name = getattr(to, "__name__", to)
     if to is None or (name in NAMES and (isinstance(to, str) or to is sys.modules.get(name))):

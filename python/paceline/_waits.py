@@ -1,9 +1,9 @@
 """Observes the job's own waits for collectives.
 
-They are no part of the phase that they interrupt: a forward pass that waits for parameters, as in FSDP, does not compute. In a job
-whose passes are not observed, such as one that reduces its gradients itself, they say when it does not compute. And some collectives
-end with them: waiting for gloo's reduce-scatter copies its result, so a second wait, from a thread of ours, would overwrite what the
-job has made of it since.
+A wait is subtracted from the phase that it interrupts: a forward pass that waits for parameters, as in FSDP, does not compute. In a job
+whose passes are not observed, such as one that reduces its gradients itself, the waits show when it does not compute. Some collectives
+end with the wait: waiting for gloo's reduce-scatter copies its result, so a second wait, from a thread of ours, would overwrite what
+the job has made of it since.
 """
 
 import functools

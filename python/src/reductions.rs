@@ -134,7 +134,7 @@ mod tests {
             pass
         };
         let mut alone = begun();
-        // The second bucket, the map of unused parameters, and a collective that is no all-reduce in another group.
+        // The second bucket, the map of unused parameters, and a collective that is not an all-reduce in another group.
         assert!(alone.has(1, ALL_REDUCE, 6) && alone.has(1, ALL_REDUCE, 99) && !alone.has(2, BROADCAST, 5));
         alone.finish();
         assert!(!alone.has(2, ALL_REDUCE, 5) && alone.begin(1, &[5]));

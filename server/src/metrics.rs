@@ -512,7 +512,7 @@ impl Metrics {
         }
     }
 
-    /// Sets the cost of each verdict: on a rank, or else on all ranks and of pauses, which are no fault of the rank that has them.
+    /// Sets the cost of each verdict: on a rank, or else on all ranks and of pauses, which are not a fault of the rank that has them.
     /// The cost of a verdict that is resolved or has disappeared becomes 0, so alerts on it resolve.
     fn set_costs(&self, id: &str, report: Option<&Report>) {
         set_to_zero(&self.straggler_cost, id, &["run", "rank", "cause"]);

@@ -32,7 +32,7 @@ pub fn share(text: &str) -> Result<f64, String> {
 /// Checks the address of a server before anything is sent to it. An empty one counts as none.
 ///
 /// # Errors
-/// Returns an error if the text is no address of a server ([`agent::server_address`]).
+/// Returns an error if the text is not an address of a server ([`agent::server_address`]).
 pub fn server(text: &str) -> Result<String, AddressError> {
     if text.is_empty() { Ok(String::new()) } else { server_address::parse(text) }
 }

@@ -65,7 +65,7 @@ pub fn is_collective(kernel: &str) -> bool {
 const COMMUNICATES: [&str; 8] =
     ["allreduce", "allgather", "reducescatter", "alltoall", "all2all", "sendrecv", "nvshmem", "rocshmem"];
 
-/// Returns true if a kernel that is no collective ([`is_collective`]) may be one, by its name. A compiler names a kernel after all that
+/// Returns true if a kernel that is not a collective ([`is_collective`]) may be one, by its name. A compiler names a kernel after all that
 /// it fused, so the kernels of Triton say nothing.
 #[must_use]
 pub fn may_communicate(kernel: &str) -> bool {

@@ -1,7 +1,7 @@
 //! Parts of collectives that run in another step than the one that launched them.
 //!
 //! The record of a collective belongs to the step that launched it, so that all ranks match it there. A collective that is launched
-//! ahead runs in another step too, which then has a record of that part. A part shows what the rank did. It is no collective of
+//! ahead runs in another step too, which then has a record of that part. A part shows what the rank did. It is not a collective of
 //! that step: it joins no other rank's record and waits for no other rank.
 
 use wire::event::BucketRecord;

@@ -292,7 +292,7 @@ fn take_view() {
     }
 }
 
-/// Handles bytes that are no message to this page.
+/// Handles bytes that are not a message to this page.
 fn refuse(live: Live, error: &FrameError) {
     if *error == FrameError::OTHER_VERSION {
         socket::give_up(live.link);

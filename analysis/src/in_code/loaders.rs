@@ -72,7 +72,7 @@ fn lost_to_input(accounts: &[StepAccount], others: &[Finding]) -> f64 {
     (accounts.iter().map(of_step).sum::<f64>() - explained as f64).max(0.0)
 }
 
-/// Leaves to ranks that take turns at being last what is no wait for input.
+/// Leaves to ranks that take turns at being last what is not a wait for input.
 fn leave_to_turns(found: &mut Findings, accounts: &[StepAccount]) {
     let mean = |of: &dyn Fn(&StepAccount) -> f64| stats::mean(accounts.iter().map(of)).unwrap_or(0.0);
     let rest = mean(&|account| account.uneven.nanos - account.uneven(Part::Input));

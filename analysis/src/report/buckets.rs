@@ -100,7 +100,7 @@ fn figures(by_bucket: ByBucket) -> Vec<BucketStats> {
 }
 
 /// Returns the points of the communication model, from the largest groups only: a communicator of two ranks has a
-/// different latency than one of all ranks. A collective of unknown size is no point.
+/// different latency than one of all ranks. A collective of unknown size is not a point.
 pub(super) fn model_points(buckets: &[BucketStats]) -> Vec<(u64, f64)> {
     let largest = buckets.first().map(|bucket| bucket.group);
     let of_largest = buckets.iter().filter(|bucket| Some(bucket.group) == largest);

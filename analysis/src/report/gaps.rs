@@ -19,7 +19,7 @@ const NO_PHASES_IN_TRACES: &str = "the traces have no operators, so nothing show
 const ONLY_COLLECTIVES: &str = "the files hold only collectives: what ranks do while none runs is not recorded, and is called other, whatever \
     it was";
 
-/// What of the step ledger rests on an assumption where the overlap is not known.
+/// The gap that says which figures of the step ledger are assumed if the overlap is unknown.
 const ASSUMED_SPLIT: &str =
     "the step ledger's split into compute and exposed time, and all that rests on it, is assumed";
 

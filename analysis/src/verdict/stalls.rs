@@ -13,7 +13,7 @@ use crate::step::StepAnalysis;
 const STALL_SHARE: f64 = 0.5;
 /// The least number of stalls that are not consecutive. Fewer may be chance.
 const MIN_STALLS: usize = 5;
-/// The length of a long stall, in usual steps. One that costs enough is named by itself: whose it was is no question of chance.
+/// The length of a long stall, in usual steps. One that costs enough is named by itself: whose it was is not a question of chance.
 const LONG: f64 = 10.0;
 
 /// The savings from fixing the suspected ranks, in nanoseconds, and what they are compared with.
@@ -63,7 +63,7 @@ impl Watched<'_> {
     }
 
     fn is_stall(&self, at: usize, saving: f64, rank: usize, length: f64) -> bool {
-        // A recorded pause, such as a checkpoint that one rank writes, is no stall. The savings of the suspect are without them.
+        // A recorded pause, such as a checkpoint that one rank writes, is not a stall. The savings of the suspect are without them.
         let of_rank = self.steps[at].ranks.get(rank).and_then(Option::as_ref);
         let paused = match self.ranks == [rank] {
             true => 0.0,

@@ -12,7 +12,7 @@ const MIN_SHARE: f64 = 0.001;
 /// The shortest time that is written in hours of ranks or GPUs.
 const MIN_HOURS: f64 = 0.1;
 
-/// Returns what the time that is no goodput went to, largest first: `setup 9.1 %, recovery 4.0 %`. Empty if all of it is
+/// Returns what the time that is not goodput went to, largest first: `setup 9.1 %, recovery 4.0 %`. Empty if all of it is
 /// goodput.
 #[must_use]
 pub fn badput(goodput: &Goodput) -> String {

@@ -2,7 +2,7 @@
 //!
 //! Entries of one thread arrive in order, but entries of different threads arrive in any order: the start of a kernel
 //! may be read before the collective it belongs to. A collective may also use fewer channels than it was given, so the
-//! end of all channels is no usable criterion. Instead, a collective counts as finished when a younger collective of
+//! end of all channels is not a usable criterion. Instead, a collective counts as finished when a younger collective of
 //! the same communicator has run, since the collectives of a communicator run one after the other. Messages of one
 //! batch run together and are treated as one.
 

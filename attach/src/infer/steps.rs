@@ -43,7 +43,7 @@ const FIRST_PATIENCE_NANOS: i64 = 1_000_000_000;
 const MAX_PATIENCE_NANOS: i64 = 60_000_000_000;
 /// The number of updates after which they define the steps even if no sequence repeats.
 const MIN_UPDATES: usize = 16;
-/// How long a repeating sequence is awaited nevertheless, in nanoseconds. A job with several optimizers updates several times
+/// How long the search still waits for a repeating sequence, in nanoseconds. A job with several optimizers updates several times
 /// per step.
 const UPDATES_PATIENCE_NANOS: i64 = 4_000_000_000;
 /// The share of the steps between updates that must have the same collectives to be the job's steps.

@@ -23,7 +23,7 @@ use super::{NoCupti, WANTED, check, clock_is_realtime, timestamp};
 use crate::library::{Absent, Library, LibraryNames};
 
 /// The size of a buffer in words of 8 bytes, which give it the alignment that CUPTI requires. The size is 1 MiB, enough
-/// for some 3,700 kernels with the phases of their launches.
+/// for about 3,700 kernels with the phases of their launches.
 const BUFFER_WORDS: usize = 1 << 17;
 /// The largest number of buffers. A burst that needs more loses the remaining records, which CUPTI counts.
 const MAX_BUFFERS: usize = 64;

@@ -224,7 +224,7 @@ impl Nccl {
         if code == SUCCESS { Ok(()) } else { Err(self.error(function, code)) }
     }
 
-    /// Checks the code of a call that may continue in the background, which is no error.
+    /// Checks the code of a call that may continue in the background, which is not an error.
     fn accept(&self, function: &'static str, code: c_int) -> Result<(), NcclError> {
         if code == IN_PROGRESS { Ok(()) } else { self.check(function, code) }
     }

@@ -295,7 +295,7 @@ impl Written<'_> {
     }
 
     /// Returns what is counted, by the names of the groups. The dump has it by the numbers that the process gives its groups as it makes
-    /// them, and names rise in that order, too, but with gaps: other processes make groups of which this one is no member.
+    /// them, and names rise in that order, too, but with gaps: other processes make groups of which this one is not a member.
     fn statuses(&self) -> Vec<(&str, &WrittenStatus)> {
         let mut names: Vec<&str> = self.pg_config.keys().map(String::as_str).collect();
         let mut counted: Vec<(&str, &WrittenStatus)> =

@@ -120,7 +120,7 @@ fn ends_of_steps(tensors: &[&[i64]]) -> Option<Vec<i64>> {
     };
     let steps: Vec<Interval> = (0..usual).map(of_step).collect::<Option<_>>()?;
     let in_turn = steps.windows(2).filter(|pair| pair[0].1 < pair[1].0).count();
-    // A tensor that was late to one step is no reason to doubt the others.
+    // A tensor that was late to one step is not a reason to doubt the others.
     if 10 * in_turn < 9 * (usual - 1) {
         return None;
     }

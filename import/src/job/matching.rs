@@ -3,7 +3,7 @@
 //! Traces rarely number collectives, so they count from the end of each step: some traces miss the first kernels of a step. A trace
 //! that was cut misses the last ones, and a damaged event is missing in the middle. A collective whose ranks wait for each other ends at
 //! one moment on all of them, so that the ends of a rank say which of its collectives is which, whatever its clock says. What some rank
-//! does not have is no collective of all then: it becomes a part ([`timing::parts`]), which shows what the other ranks did.
+//! does not have is not a collective of all then: it becomes a part ([`timing::parts`]), which shows what the other ranks did.
 
 use std::collections::BTreeMap;
 

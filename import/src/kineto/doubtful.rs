@@ -161,7 +161,7 @@ mod tests {
         let two =
             (0..9).map(|at| kernel(at * 500, 400)).chain((0..3).map(|at| kernel(90_000_000 + at * 500, 400)));
         let (found, remarks) = left(two.collect());
-        assert_eq!((found.len(), remarks.len()), (12, 0), "a quarter of the work is no error");
+        assert_eq!((found.len(), remarks.len()), (12, 0), "a quarter of the work is not an error");
     }
 
     #[test]

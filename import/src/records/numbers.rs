@@ -42,7 +42,8 @@ impl<'a> Numbers<'a> {
         keys.iter().map(numbered).collect()
     }
 
-    /// Returns the numbers of the parts of other steps' collectives in a step, in order of time. They match nothing.
+    /// Returns sequence numbers for parts of collectives that belong to other steps, in order of time. No other rank has these numbers, so
+    /// the parts are never joined.
     pub(super) fn of_parts(&self, step: Step, parts: &[&Work]) -> Vec<Seq> {
         let end = (step.0 + 1).saturating_mul(MOST_PER_STEP);
         let count = |at: usize| end.saturating_sub((parts.len() - at) as u64);

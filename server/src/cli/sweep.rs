@@ -163,7 +163,7 @@ fn csv(rows: &[Row]) -> String {
     out
 }
 
-/// Returns a line for each run whose job states an accuracy that is unknown nevertheless.
+/// Returns a line for each run whose accuracy is unknown although its job states one.
 fn unknown_accuracies(rows: &[Row]) -> String {
     let unknown = rows.iter().filter_map(|row| Some((row.cap_mib, &row.run, row.accuracy.as_ref().err()?)));
     unknown.map(|(cap, run, reason)| format!("No accuracy of {run} ({cap} MiB): {reason}.\n")).collect()

@@ -58,7 +58,7 @@ pub struct Wanted(BTreeMap<(u32, Cause), ServerNanos>);
 
 impl Wanted {
     /// Returns the ranks to sample now, once while a verdict or a note on ranks lasts that code may explain: its first culprit and a rank
-    /// that is no culprit, or the first ranks if all of them lose time alike.
+    /// that is not a culprit, or the first ranks if all of them lose time alike.
     pub(super) fn ranks(
         &mut self,
         verdicts: &[Verdict],

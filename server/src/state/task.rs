@@ -202,7 +202,7 @@ impl Task {
             return;
         }
         if let Command::View { .. } = command {
-            // No rank of a run that has left memory sends batches, so this is no reason to read it from disk.
+            // No rank of a run that has left memory sends batches, so this is not a reason to read it from disk.
             self.apply(command);
         } else if self.runs.shelved.contains_key(id) {
             self.load(command);

@@ -175,7 +175,7 @@ fn open_any(path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     let flags = flags | OFlags::CLOEXEC;
     let mode = if flags.contains(OFlags::CREATE) { Mode::RUSR | Mode::WUSR } else { Mode::empty() };
     let opened = match openat2(CWD, path, flags, mode, ResolveFlags::NO_SYMLINKS) {
-        // Linux before 5.6, or a sandbox that does not know this call. The last part of the path is checked nevertheless.
+        // Linux before 5.6, or a sandbox that does not know this call. The last part of the path is still checked.
         Err(Errno::NOSYS | Errno::PERM) => openat(CWD, path, flags | OFlags::NOFOLLOW, mode),
         opened => opened,
     };

@@ -81,7 +81,7 @@ fn without_stacks_the_view_says_when_there_will_be_some() -> anyhow::Result<()> 
     let told = "return /No rank has been sampled yet/.test(document.querySelector('[data-testid=code-status]')?.innerText)";
     browser.wait("the reason", told)?;
     browser.click("[data-testid=sample]")?;
-    // The ranks do not answer, because they are simulated. The request is no error.
+    // The ranks do not answer, because they are simulated. The request is not an error.
     let quiet = "return document.querySelector('[data-testid=code] .error').innerText === ''";
     ensure!(browser.run(quiet)? == Value::Bool(true));
     Ok(())

@@ -230,7 +230,7 @@ fn the_guides_token_opens_the_guides_server() -> anyhow::Result<()> {
         let variables: Vec<&str> = printed.split_whitespace().collect();
         let [server, token, run] = variables[..] else { bail!("{printed}") };
         ensure!(server == "http://paceline.example:8080" && token.len() == 44, "{printed}");
-        ensure!(wire::ids::RunId::new(run).is_ok(), "{run} is no run id");
+        ensure!(wire::ids::RunId::new(run).is_ok(), "{run} is not a run id");
 
         // The guide's command, but on a free port of this machine and with a data directory of its own.
         let log = folder.path().join("log");

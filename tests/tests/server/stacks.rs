@@ -21,7 +21,7 @@ fn a_slow_rank_of_a_rust_job_is_explained_by_its_function() -> anyhow::Result<()
     let share = found.strip_prefix("its main thread was in examples::trouble::Trouble::input in ");
     let share: f64 =
         share.and_then(|text| text.split(' ').next()).with_context(|| format!("{slow:#}"))?.parse()?;
-    // Of steps of some 40 ms, 30 ms are planted. Samples that keep step with the job would all be of the same place.
+    // Of steps of about 40 ms, 30 ms are planted. Samples that keep step with the job would all be of the same place.
     ensure!((50.0..95.0).contains(&share), "{slow:#}");
     Ok(())
 }

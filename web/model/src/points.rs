@@ -53,7 +53,7 @@ mod tests {
         );
         assert_eq!([points.largest(0.0, 13.0), points.largest(9.0, 18.0)], [Some(1.0), Some(3.0)]);
         assert_eq!(points.largest(12.0, 13.0), None);
-        assert_eq!(Points::of(&Tile { rows: 3, ..tile.clone() }), None, "three rows are no line");
+        assert_eq!(Points::of(&Tile { rows: 3, ..tile.clone() }), None, "three rows are not a line");
         assert_eq!(Points::of(&Tile { values: vec![f32::NAN], ..tile }), None);
     }
 }

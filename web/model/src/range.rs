@@ -16,7 +16,7 @@ pub fn ends(range: Span) -> (u64, u64) {
     (first as u64, (range.end.ceil() - 1.0).max(first) as u64)
 }
 
-/// Parses what [`write`] formats; `None` if it is no range.
+/// Parses what [`write`] formats; `None` if it is not a range.
 #[must_use]
 pub fn read(text: &str) -> Option<Span> {
     let (first, last) = text.split_once("..")?;

@@ -101,7 +101,7 @@ fn figure(ledger: &RankLedger, measure: Measure) -> f64 {
         Measure::StepTime => ledger.step_nanos as f64,
         Measure::LocalWork | Measure::Lateness => ledger.own_nanos() as f64,
         Measure::Part(part) => ledger.parts()[part as usize] as f64,
-        // How a device or host is used is no part of a step.
+        // How a device or host is used is not part of a step.
         Measure::Usage(_) => f64::NAN,
     }
 }

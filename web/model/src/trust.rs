@@ -2,7 +2,7 @@
 
 use wire::views::{Figure, GapKind, OwnOverhead, Report};
 
-/// The own overhead that is worth a badge, as a share of the step. It is the budget of an agent.
+/// The overhead of Paceline itself from which the badge is shown, as a share of the step: the agent's budget.
 const OVERHEAD: f64 = 0.01;
 
 /// Returns what limits the trust in a report; `None` if nothing does.

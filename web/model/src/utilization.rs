@@ -183,7 +183,7 @@ pub fn sentence(devices: &[RankDevice], ranks: u32) -> String {
 }
 
 /// Says where PyTorch's allocator emptied its cache most often because a request did not fit into the memory; `None` if it
-/// did not. The request that follows usually succeeds, so this is no out-of-memory error.
+/// did not. The request that follows usually succeeds, so this is not an out-of-memory error.
 fn short_of_memory(devices: &[RankDevice]) -> Option<String> {
     let times = |device: &RankDevice| device.sample.get(DeviceFigure::AllocationRetries).unwrap_or(0);
     let most = devices.iter().filter(|device| times(device) > 0).max_by_key(|device| times(device))?;

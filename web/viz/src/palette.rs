@@ -41,7 +41,7 @@ pub const fn part(part: Part) -> Rgba {
     }
 }
 
-/// The color of what a verdict explains. It is no part of a step.
+/// The color of what a verdict explains. It is not part of a step.
 pub const ALARM: Rgba = rgb(0xb8, 0x24, 0x3a);
 
 /// The color of the imbalance: exposed wait with a steady reason. It is as light as no part of a step is, so that it

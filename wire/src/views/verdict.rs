@@ -82,7 +82,7 @@ impl Cause {
         matches!(self, Self::Compute | Self::MoreWork | Self::Host | Self::Processor)
     }
 
-    /// Returns whether training pauses for this cause, which is no fault of the rank that has it.
+    /// Returns whether training pauses for this cause, which is not a fault of the rank that has it.
     #[must_use]
     pub fn is_pause(self) -> bool {
         matches!(self, Self::Checkpoint | Self::Evaluation | Self::GarbageCollection | Self::Compilation)

@@ -16,7 +16,7 @@ use super::equal;
 pub(super) const LIFETIME: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// The age at which the use of a session renews it. A day, because each renewal sends a cookie.
 const RENEW_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
-/// The largest number of sessions: 1,024 x 100 bytes = 100 KB, which are compared in some 50 µs.
+/// The largest number of sessions: 1,024 x 100 bytes = 100 KB, which are compared in about 50 µs.
 const MOST: usize = 1_024;
 /// The length of an id, in bytes. It cannot be guessed.
 const ID_BYTES: usize = 32;

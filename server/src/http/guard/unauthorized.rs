@@ -81,7 +81,7 @@ pub(super) struct Consequence {
 }
 
 impl Unauthorized {
-    /// Notes a request from `peer`. Ended sessions are no reason to look for a mistyped token, and have no consequence.
+    /// Notes a request from `peer`. Ended sessions are not a reason to look for a mistyped token, and have no consequence.
     pub(super) fn note(&self, lack: Lack, peer: Option<IpAddr>, now: Instant) -> Consequence {
         let mut state = self.lock();
         let delay = match lack {

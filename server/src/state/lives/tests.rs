@@ -216,7 +216,7 @@ fn batches_that_a_process_gave_up_are_not_missing() {
     assert_eq!(missing(&[batch(1, 0), batch(1, 4), spool(5, 9)]), 0);
     assert_eq!(missing(&[spool(4, 1), spool(5, 1)]), 0);
     assert_eq!(missing(&[batch(1, 0), spool(2, 1), spool(5, 1)]), 2, "nothing more was given up");
-    assert_eq!(missing(&[batch(1, 0), dropped(1, 3, DropReason::RingFull, 9)]), 2, "a ring is no batch");
+    assert_eq!(missing(&[batch(1, 0), dropped(1, 3, DropReason::RingFull, 9)]), 2, "a ring is not a batch");
 }
 
 #[test]

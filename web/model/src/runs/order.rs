@@ -154,7 +154,7 @@ impl Groups {
         for run in runs {
             let group = groups.entry(run.name.clone()).or_default();
             group.runs += 1;
-            // A run that failed or hangs is no standard, however fast it was.
+            // A run that failed or hangs is not a standard, however fast it was.
             if let RunState::Completed | RunState::Running = run.state {
                 group.best = group.best.into_iter().chain(run.step_time_nanos).min();
             }

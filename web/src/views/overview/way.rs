@@ -119,7 +119,7 @@ fn Line(piece: Piece, from: f64, to: f64, verdicts: Vec<Verdict>) -> impl IntoVi
     }
 }
 
-/// The color of what a verdict explains. It is no part of a step.
+/// The color of what a verdict explains. It is not part of a step.
 const CULPRIT: Rgba = palette::ALARM;
 
 /// Returns the color of a loss: that of the part of the step in which the time is lost.

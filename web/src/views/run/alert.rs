@@ -112,7 +112,7 @@ fn also_silent(others: &[u32]) -> String {
     }
 }
 
-/// The message; nothing while every rank works. It is no live region, because the seconds of a hang would be read out each
+/// The message; nothing while every rank works. It is not a live region, because the seconds of a hang would be read out each
 /// time. A toast announces the hang once.
 #[component]
 pub fn Alert() -> impl IntoView {
