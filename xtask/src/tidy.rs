@@ -10,6 +10,7 @@ use anyhow::{Context as _, ensure};
 use crate::system::{cargo_metadata, root};
 
 mod circles;
+mod published;
 mod texts;
 
 /// The crates that each crate may import (ARCHITECTURE.md). No crate imports `tests`, `benches` or `accept`. The fuzzer
@@ -137,6 +138,7 @@ pub fn run() -> anyhow::Result<()> {
     broken.extend(goldens(&files)?);
     broken.extend(circles::check(&files)?);
     broken.extend(texts::check(&files)?);
+    broken.extend(published::check()?);
     ensure!(broken.is_empty(), "{} violations:\n  {}", broken.len(), broken.join("\n  "));
     eprintln!("   tidy: {} files follow the rules", files.len());
     Ok(())
