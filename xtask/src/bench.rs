@@ -93,7 +93,7 @@ pub fn run(measurement: Bench) -> anyhow::Result<()> {
         }
         Bench::Page => {
             ensure_tools(&BROWSER)?;
-            web::run()?;
+            web::run(web::Size::Small)?;
             measure("page")
         }
         Bench::All => Bench::MOST.into_iter().try_for_each(run),

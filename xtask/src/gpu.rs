@@ -26,7 +26,7 @@ const CAPABILITY: &str = "80";
 /// Builds and packs the programs, then runs the checks.
 pub fn run() -> anyhow::Result<()> {
     // The server embeds the page.
-    web::run()?;
+    web::run(web::Size::Small)?;
     step("building", &mut build(&[]))?;
     let job = job()?;
     let packed = root().join("target/gpu");

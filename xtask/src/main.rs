@@ -35,12 +35,6 @@ enum Xtask {
         /// Tests whose names contain this text; all if not given
         filter: Option<String>,
     },
-    /// The runner that cargo calls for tests in a browser
-    #[command(name = components::RUNNER, hide = true)]
-    WasmTestRunner {
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<String>,
-    },
     /// Measure; raw results go to benches/results
     Bench {
         /// Measurements to make, one after another
@@ -62,10 +56,9 @@ fn main() -> anyhow::Result<()> {
         Xtask::Demo(options) => demo::run(&options),
         Xtask::Check => test::quick(),
         Xtask::Test(options) => test::run(&options),
-        Xtask::Web => web::run(),
+        Xtask::Web => web::run(web::Size::Small),
         Xtask::Wheel => wheel::run().map(drop),
         Xtask::Components { filter } => components::run(filter.as_deref()),
-        Xtask::WasmTestRunner { arguments } => components::runner(&arguments),
         Xtask::Bench { names } => names.into_iter().try_for_each(bench::run),
         Xtask::Gpu => gpu::run(),
         Xtask::Screenshots => screenshots::docs(),

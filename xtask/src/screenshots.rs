@@ -20,7 +20,7 @@ pub fn screens() -> anyhow::Result<()> {
 
 fn take(program: &str, folder: &Path) -> anyhow::Result<()> {
     ensure_tools(&BROWSER)?;
-    web::run()?;
+    web::run(web::Size::Small)?;
     step("building the server and the training job", &mut build(&["paceline", "char_lm", program]))?;
     step(program, Command::new(programs().join(program)).arg(folder))
 }

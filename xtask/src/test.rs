@@ -80,7 +80,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     tidy::run()?;
     dependencies()?;
     eprintln!("\n== web");
-    web::run()?;
+    web::run(web::Size::Small)?;
     web::check_size()?;
     step("lints", cargo().args(["clippy", "--release", "--all-targets"]).args(NATIVE).args(DENY))?;
     step("lints, browser", web::for_browser(cargo().args(["clippy", "--all-targets"])).args(DENY))?;

@@ -125,6 +125,7 @@ const MAY_IMPORT: [(&str, &[&str]); 24] = [
         ],
     ),
     ("xtask", &[]),
+    ("paceline-wasm-runner", &[]),
 ];
 
 /// The largest number of lines in a file. A longer file usually has two subjects.

@@ -36,25 +36,53 @@ const INPUTS: [&str; 10] = [
     ".cargo",
 ];
 
+/// How small the bundle is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// As small as it is shipped.
+    Small,
+    /// As it is built soonest. A small one that is up to date will do.
+    Any,
+}
+
+impl Size {
+    fn profile(self) -> &'static str {
+        match self {
+            Self::Small => "web",
+            Self::Any => "web-quick",
+        }
+    }
+
+    /// Returns the quality of Brotli's compression, of 11. The best takes ten seconds.
+    fn brotli_quality(self) -> i32 {
+        match self {
+            Self::Small => 11,
+            Self::Any => 4,
+        }
+    }
+}
+
 /// Builds the bundle unless it is up to date.
-pub fn run() -> anyhow::Result<()> {
+pub fn run(size: Size) -> anyhow::Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask has no parent folder")?;
     let target = root.join("target/web");
     let dist = root.join("target/dist");
     let stamp = target.join("fingerprint");
 
-    let fingerprint = format!("{:016x}", fingerprint(root)?);
-    if dist.join("index.html").is_file() && fs::read_to_string(&stamp).is_ok_and(|old| old == fingerprint) {
+    let inputs = fingerprint(root)?;
+    let fingerprint = |size: Size| format!("{} {inputs:016x}", size.profile());
+    let is_good = |old: String| old == fingerprint(Size::Small) || old == fingerprint(size);
+    if dist.join("index.html").is_file() && fs::read_to_string(&stamp).is_ok_and(is_good) {
         eprintln!("web: up to date");
         return Ok(());
     }
 
     let began = Instant::now();
     ensure_target()?;
-    let wasm = compile(&target)?;
+    let wasm = compile(&target, size)?;
     let files = assemble(root, &bind(&wasm, &target.join("bindgen"))?)?;
-    publish(&files, &dist)?;
-    fs::write(&stamp, fingerprint).with_context(|| format!("cannot write {}", stamp.display()))?;
+    publish(&files, &dist, size)?;
+    fs::write(&stamp, fingerprint(size)).with_context(|| format!("cannot write {}", stamp.display()))?;
     eprintln!("web: {} in {:.0} s", dist.display(), began.elapsed().as_secs_f64());
     Ok(())
 }
@@ -97,18 +125,24 @@ pub fn ensure_target() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn compile(target: &Path) -> anyhow::Result<PathBuf> {
+fn compile(target: &Path, size: Size) -> anyhow::Result<PathBuf> {
     eprintln!("web: compiling (the first time takes minutes)");
-    let status = for_browser(cargo().args(["build", "--lib"])).status().context("cannot run cargo")?;
+    let mut command = cargo();
+    let build = in_profile(command.args(["build", "--lib"]), size.profile());
+    let status = build.status().context("cannot run cargo")?;
     ensure!(status.success(), "the dashboard does not compile; see the errors above");
-    Ok(target.join(WASM_TARGET).join("web/web.wasm"))
+    Ok(target.join(WASM_TARGET).join(size.profile()).join("web.wasm"))
 }
 
 /// Completes a cargo command for the dashboard, so that every command uses the same libraries. They are in a target folder
 /// of their own: this build and native builds share no lock and rebuild nothing of each other.
 pub fn for_browser(command: &mut Command) -> &mut Command {
+    in_profile(command, Size::Small.profile())
+}
+
+fn in_profile<'a>(command: &'a mut Command, profile: &str) -> &'a mut Command {
     command
-        .args(["--package", "paceline-web", "--profile", "web", "--target", WASM_TARGET])
+        .args(["--package", "paceline-web", "--profile", profile, "--target", WASM_TARGET])
         .args(["--target-dir", "target/web"])
         // Flags meant for the host would break the build for the browser.
         .env_remove("RUSTFLAGS")
@@ -218,7 +252,7 @@ fn assemble(root: &Path, bound: &Bound) -> anyhow::Result<Files> {
 }
 
 /// Writes changed files with their compressed forms, the page last, and removes files that are no longer used.
-fn publish(files: &Files, dist: &Path) -> anyhow::Result<()> {
+fn publish(files: &Files, dist: &Path, size: Size) -> anyhow::Result<()> {
     let mut wanted = vec![dist.join("index.html")];
     let (mut raw_total, mut br_total) = (0, 0);
     for (name, bytes) in files {
@@ -227,7 +261,7 @@ fn publish(files: &Files, dist: &Path) -> anyhow::Result<()> {
         if fs::read(&path).is_ok_and(|old| old == *bytes) && br.is_file() && gz.is_file() {
             br_total += fs::metadata(&br)?.len() as usize;
         } else {
-            let compressed = brotli_of(bytes)?;
+            let compressed = brotli_of(bytes, size.brotli_quality())?;
             br_total += compressed.len();
             eprintln!("web: {name}: {} bytes, {} as brotli", bytes.len(), compressed.len());
             write(&br, &compressed)?;
@@ -246,9 +280,9 @@ fn publish(files: &Files, dist: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn brotli_of(bytes: &[u8]) -> anyhow::Result<Vec<u8>> {
+fn brotli_of(bytes: &[u8], quality: i32) -> anyhow::Result<Vec<u8>> {
     let mut out = Vec::new();
-    let params = brotli::enc::BrotliEncoderParams { quality: 11, lgwin: 22, ..Default::default() };
+    let params = brotli::enc::BrotliEncoderParams { quality, lgwin: 22, ..Default::default() };
     brotli::BrotliCompress(&mut &*bytes, &mut out, &params).context("brotli failed")?;
     Ok(out)
 }

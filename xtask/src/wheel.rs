@@ -22,7 +22,7 @@ const MAX_BYTES: u64 = 20_000_000;
 
 /// Builds the wheel.
 pub fn run() -> anyhow::Result<PathBuf> {
-    web::run()?;
+    web::run(web::Size::Small)?;
     step("building the program and the agent's library", build(&["paceline"]).arg("--lib"))?;
     let package = root().join("python/paceline");
     for (folder, file) in [("bin", "paceline"), ("lib", "libpaceline_attach.so")] {

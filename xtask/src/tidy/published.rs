@@ -22,7 +22,9 @@ pub(super) fn check() -> anyhow::Result<Vec<String>> {
     let place = |name: &str| named.iter().position(|known| *known == name);
     let mut broken = Vec::new();
     let superfluous = named.iter().filter(|name| !names.contains(*name));
-    broken.extend(superfluous.map(|name| format!("CONTRIBUTING.md publishes {name}, which has no publish = true")));
+    broken.extend(
+        superfluous.map(|name| format!("CONTRIBUTING.md publishes {name}, which has no publish = true")),
+    );
     for package in published {
         let name = package["name"].as_str().unwrap_or_default();
         let Some(own) = place(name) else {
@@ -33,7 +35,9 @@ pub(super) fn check() -> anyhow::Result<Vec<String>> {
         let needed = dependencies.filter(|dependency| dependency["kind"].is_null());
         let needed = needed.filter_map(|dependency| dependency["name"].as_str());
         let late = needed.filter(|needed| place(needed).is_some_and(|needed| needed > own));
-        broken.extend(late.map(|needed| format!("CONTRIBUTING.md publishes {name} before {needed}, which it needs")));
+        broken.extend(
+            late.map(|needed| format!("CONTRIBUTING.md publishes {name} before {needed}, which it needs")),
+        );
     }
     Ok(broken)
 }
