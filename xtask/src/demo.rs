@@ -37,7 +37,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         "Building the page, the server and the training job: the first time takes about six minutes on two cores."
     );
     // The server holds the page, so it is built after it. The job is built meanwhile.
-    let page = std::thread::spawn(|| web::run(web::Size::Any));
+    let page = std::thread::Builder::new().name("page".into()).spawn(|| web::run(web::Size::Any))?;
     step("building the training job", &mut build(&["char_lm"]))?;
     page.join().map_err(|_| anyhow::anyhow!("building the page failed"))??;
     step("building the server", &mut build(&JOB))?;
