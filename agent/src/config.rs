@@ -85,7 +85,7 @@ pub enum ConfigError {
     /// The server's address is invalid.
     #[error("PACELINE_SERVER={value:?}, so this job is not observed: {error}")]
     Server {
-        /// The value of the variable, up to the password if it has one.
+        /// The value of the variable, without a user name and password.
         value: String,
         /// What is wrong with it.
         error: AddressError,
@@ -181,7 +181,7 @@ impl Config {
     }
 }
 
-/// Returns an address without what may be a password, for a message.
+/// Returns an address without its user name and password, for a message.
 fn without_password(address: String) -> String {
     match address.rsplit_once('@') {
         Some((_, place)) => format!("...@{place}"),

@@ -1,5 +1,5 @@
-//! The name of the thread that sends a rank's records. A launcher finds in it which process is which rank: other programs can
-//! read a thread's name without the help of its process.
+//! The name of the thread that sends a rank's records. A launcher learns from it which rank a process is, because a thread's name can be
+//! read from outside of its process.
 
 use wire::ids::Rank;
 

@@ -112,7 +112,6 @@ impl Leftovers {
 mod tests {
     use std::fs::File;
     use std::os::unix::fs::PermissionsExt as _;
-
     use std::path::Path;
 
     use super::*;

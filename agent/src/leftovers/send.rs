@@ -1,4 +1,4 @@
-//! Sends leftovers.
+//! Sends leftovers, each file to its own server, and says what became of it.
 
 use std::collections::BTreeSet;
 use std::fs;

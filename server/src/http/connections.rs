@@ -172,7 +172,7 @@ async fn attend(
         request.extensions_mut().insert(place.clone());
         request.map(Body::new)
     });
-    // Without it, only the limits on answers in memory would apply.
+    // If the kernel refuses it, the limits on answers in memory still apply.
     let _limited = set_tcp_user_timeout(&stream, READ_WITHIN_MILLIS);
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN).max_buf_size(BUFFER_BYTES);

@@ -4,34 +4,48 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::os::fd::OwnedFd;
-use std::sync::mpsc;
-use std::time::{Instant, SystemTime};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant, SystemTime};
 
 use background::{Background, Stop};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use wire::ids::{Rank, RunId};
 
 use super::processes;
 
-/// The interval at which new processes of the job are looked for, and the longest time until the thread stops.
-const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
+/// The interval at which new processes of the job are looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// The time at which each rank's process ended, as far as it was seen.
 pub(super) type Ends = BTreeMap<Rank, SystemTime>;
 
-/// A thread that waits for the ends of a job's rank processes.
+/// A thread that waits for the ends of a job's rank processes. Dropping it stops the thread at once.
 pub(super) struct Watch {
+    // Dropped in this order: the thread is woken before it is awaited.
+    alarm: Option<Alarm>,
     thread: Background,
     seen: mpsc::Receiver<Ends>,
+}
+
+/// Ends the wait of the thread when it is dropped.
+struct Alarm(Arc<OwnedFd>);
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        // If it fails, the thread stops when it looks for processes again.
+        let _unheard = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
 }
 
 impl Watch {
     /// Watches the rank processes of a run that are on this host, or start on it.
     pub(super) fn start(run: RunId) -> Self {
         let (send, seen) = mpsc::sync_channel(1);
+        let bell = eventfd(0, EventfdFlags::CLOEXEC).ok().map(Arc::new);
+        let alarm = bell.clone().map(Alarm);
         let work = move |stop: &Stop| {
-            let mut processes = Processes::default();
+            let mut processes = Processes { bell, ..Processes::default() };
             while !stop.is_asked() {
                 processes.look(&run);
                 processes.wait();
@@ -39,13 +53,15 @@ impl Watch {
             // A job that succeeded does not ask.
             let _unasked = send.send(processes.ended);
         };
-        Self { thread: Background::start("paceline-ends", work), seen }
+        Self { alarm, thread: Background::start("paceline-ends", work), seen }
     }
 
     /// Stops watching, and returns the ends that were seen.
     pub(super) fn finish(self) -> Ends {
-        drop(self.thread);
-        self.seen.try_recv().unwrap_or_default()
+        let Self { alarm, thread, seen } = self;
+        drop(alarm);
+        drop(thread);
+        seen.try_recv().unwrap_or_default()
     }
 }
 
@@ -55,6 +71,7 @@ struct Processes {
     foreign: HashSet<u32>,
     running: Vec<(Rank, u32, OwnedFd)>,
     ended: Ends,
+    bell: Option<Arc<OwnedFd>>,
 }
 
 impl Processes {
@@ -86,23 +103,30 @@ impl Processes {
         }
     }
 
-    /// Waits until processes end, but not for longer than until it is time to look again. Ends that are seen at once have the same
-    /// time, because their order is not known.
+    /// Waits until it is time to look again, or until the bell rings, and notes the processes that end meanwhile. Ends that are seen at
+    /// once have the same time, because their order is not known.
     fn wait(&mut self) {
         let begin = Instant::now();
-        let limit = std::time::Duration::try_from(LOOK_EVERY).unwrap_or_default();
         loop {
-            let left = limit.saturating_sub(begin.elapsed());
-            let Ok(left) = Timespec::try_from(left) else { return };
-            let mut fds: Vec<PollFd<'_>> =
-                self.running.iter().map(|(.., process)| PollFd::new(process, PollFlags::IN)).collect();
-            if poll(&mut fds, Some(&left)).is_ok_and(|ready| ready == 0) {
-                return;
+            let left = LOOK_EVERY.saturating_sub(begin.elapsed());
+            let Ok(limit) = Timespec::try_from(left) else { return };
+            let watched = self.running.iter().map(|(.., process)| process).chain(self.bell.as_deref());
+            let mut fds: Vec<PollFd<'_>> = watched.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+            match poll(&mut fds, Some(&limit)) {
+                Ok(0) => return,
+                Ok(_) => {}
+                // A signal, or a limit of the system.
+                Err(_) => return std::thread::sleep(left),
             }
             let now = SystemTime::now();
-            let mut has_ended = fds.iter().map(|fd| !fd.revents().is_empty()).collect::<Vec<_>>().into_iter();
-            let ended = self.running.extract_if(.., |_| has_ended.next().unwrap_or(false));
+            let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+            let has_rung = self.bell.is_some() && ready.last() == Some(&true);
+            let mut ready = ready.into_iter();
+            let ended = self.running.extract_if(.., |_| ready.next().unwrap_or(false));
             self.ended.extend(ended.map(|(rank, ..)| (rank, now)));
+            if has_rung {
+                return;
+            }
         }
     }
 }
