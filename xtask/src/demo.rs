@@ -34,7 +34,7 @@ pub struct Options {
 /// Builds the server and the training job and runs them.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     eprintln!(
-        "Building the page, the server and the training job: the first time takes about six minutes on two cores."
+        "Building the page, the server and the training job: the first time takes about eight minutes on two cores."
     );
     // The server holds the page, so it is built after it. The job is built meanwhile.
     let page = std::thread::Builder::new().name("page".into()).spawn(|| web::run(web::Size::Any))?;

@@ -269,7 +269,7 @@ impl Incoming {
     fn close(&mut self, step: Step) -> Option<Closed> {
         let open = self.open.remove(&step)?;
         let gathered = self.gathered.take(step);
-        // A process that ends is in the middle of one step, the newest. It says nothing of that one's end.
+        // A process that ends is in the middle of its newest step, which therefore has no end.
         if !self.open.is_empty() {
             let unended = gathered.iter().filter(|(_, partial)| partial.record.is_none());
             self.unended.add(step, unended.map(|(_, partial)| partial.records()).sum());

@@ -27,7 +27,7 @@ pub fn default_path() -> PathBuf {
         .unwrap_or_else(|| PathBuf::from("paceline-data"))
 }
 
-/// The folder in which is found out whether a run can be stored. No run may have this name.
+/// The folder that tests whether a run can be stored. No run may have this name.
 const TRIAL: &str = ".trial";
 /// The size of the log that is written to find that out, in bytes: more than a usual group of batches.
 const TRIAL_BYTES: usize = 16_384;

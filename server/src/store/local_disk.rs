@@ -54,7 +54,7 @@ impl Disk for LocalDisk {
     }
 
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        // What is there may be something else than a file, or another name of one that is not ours.
+        // What is there may not be a file, or may be a second name of a file that is not ours.
         match self.remove(path) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}

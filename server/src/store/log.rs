@@ -159,7 +159,7 @@ impl Thread {
         }
     }
 
-    /// Returns whether batches of a new run can be stored. A trial tells for [`PROBE_EVERY`]. Batches of other runs do not tell: the
+    /// Returns whether batches of a new run can be stored. The result of a trial holds for [`PROBE_EVERY`]. Batches of other runs are no evidence: the
     /// directory of one may be damaged, and the log of another may be open while nothing new can be created.
     fn can_store(&mut self) -> Result<(), String> {
         self.writer.check_is_held().map_err(|error| error.to_string())?;

@@ -9,7 +9,7 @@ use analysis::records::RankStep;
 use wire::event::{BucketRecord, Span, StepRecord};
 use wire::ids::{Rank, Step};
 
-/// What the allocator adds to an allocation, and what it rounds it up by, in bytes.
+/// What an allocation takes beyond its size, in bytes: the allocator's own data and rounding.
 pub(in crate::state) const ALLOCATION_BYTES: usize = 16;
 
 /// The size of an entry of a map, in bytes. The nodes of a map are at least half full.
@@ -75,7 +75,6 @@ impl Gathered {
         });
         let before = partial.bytes();
         let changed = change(partial);
-        // What was counted is a part of all.
         self.bytes = self.bytes + partial.bytes() - before;
         changed
     }
