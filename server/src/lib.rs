@@ -16,6 +16,8 @@ pub mod printable;
 pub mod run_id;
 pub mod serve;
 pub mod settings;
+#[cfg(test)]
+mod simulation;
 pub mod state;
 pub mod store;
 pub mod vitals;

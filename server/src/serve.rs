@@ -28,6 +28,7 @@ use crate::http::{self, App};
 use crate::http::{ingest, large};
 use crate::metrics::Metrics;
 use crate::state::collection::{Collection, Replayed};
+use crate::state::command::Command;
 use crate::state::hub::Hub;
 use crate::state::replay::{self, Room};
 use crate::state::run::Run;
@@ -45,6 +46,8 @@ use crate::vitals::Vitals;
 const REQUEST_GRACE: Duration = Duration::from_millis(500);
 /// The time that logs being sealed get when the server stops.
 const SEAL_GRACE: Duration = Duration::from_secs(5);
+/// The time after which batches that someone removed from the disk are missed, whether or not their run goes on.
+const LOOK_FOR_LOSSES_EVERY: Duration = Duration::from_secs(5);
 /// The smallest length of a token, in characters.
 const MIN_TOKEN: usize = 8;
 /// The largest length of a token. A request with a longer one would be refused for the size of its head.
@@ -75,8 +78,8 @@ pub struct Server {
     pub vitals: Vitals,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
-    closing: JoinHandle<()>,
-    tracing: Option<JoinHandle<()>>,
+    /// What goes on beside the listener, until the server stops.
+    aside: Vec<JoinHandle<()>>,
     sealing: std::thread::JoinHandle<()>,
     // Last, because fields are dropped in order: the directory is released after everything else.
     _held: Held,
@@ -121,9 +124,12 @@ impl Server {
         };
         let over = runs.over();
         let hub = Hub::start(runs, clock, metrics.clone(), &vitals, Some(runs_at.clone()));
-        let closing = tokio::spawn(close_ended(hub.clone(), log.clone(), over));
+        let mut aside = vec![
+            tokio::spawn(close_ended(hub.clone(), log.clone(), over)),
+            tokio::spawn(tell_losses(hub.clone(), log.clone())),
+        ];
         let captures = Capturing::new(hub.clone(), runs_at, clock);
-        let tracing = options.auto_traces.then(|| tokio::spawn(captures.clone().trace_verdicts()));
+        aside.extend(options.auto_traces.then(|| tokio::spawn(captures.clone().trace_verdicts())));
         let (stop, stopping) = watch::channel(false);
         let app = App {
             hub: hub.clone(),
@@ -140,22 +146,20 @@ impl Server {
             stopping: stopping.clone(),
         };
         let task = tokio::spawn(connections::serve(listener, http::router(app), files_allowed(), stopping));
-        Ok(Self { address, hub, vitals, stop, task, closing, tracing, sealing, _held: held })
+        Ok(Self { address, hub, vitals, stop, task, aside, sealing, _held: held })
     }
 
     /// Stops accepting requests, waits briefly for those in progress, ends live streams, and seals logs of ended runs.
     pub async fn stop(self) {
-        let Self { stop, mut task, closing, tracing, sealing, hub, _held, .. } = self;
+        let Self { stop, mut task, aside, sealing, hub, _held, .. } = self;
         stop.send_replace(true);
         if tokio::time::timeout(REQUEST_GRACE, &mut task).await.is_err() {
             task.abort();
             let _aborted = task.await;
         }
-        closing.abort();
-        let _aborted = closing.await;
-        if let Some(tracing) = tracing {
-            tracing.abort();
-            let _aborted = tracing.await;
+        for task in aside {
+            task.abort();
+            let _aborted = task.await;
         }
         drop(hub);
         // The log thread ends with its last handle, and the sealer with the log thread. Logs that are not sealed in
@@ -331,6 +335,20 @@ async fn close_ended(hub: Hub, log: Log, mut closed: BTreeSet<RunId>) {
         }
         if snapshots.changed().await.is_err() {
             return;
+        }
+    }
+}
+
+/// Tells the hub what someone removed from the disk. A run that goes on finds out at its next batch; one that is silent would not.
+async fn tell_losses(hub: Hub, log: Log) {
+    let mut due = tokio::time::interval(LOOK_FOR_LOSSES_EVERY);
+    due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        due.tick().await;
+        for (run, lost) in log.find_losses().await {
+            if hub.send(Command::Lost { run, lost }).await.is_err() {
+                return;
+            }
         }
     }
 }

@@ -38,8 +38,6 @@ pub mod recovery;
 pub mod sealer;
 pub mod segment;
 mod signed;
-#[cfg(test)]
-mod simulation;
 
 use std::path::{Path, PathBuf};
 

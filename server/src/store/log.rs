@@ -54,6 +54,8 @@ enum Request {
     Close(RunId),
     /// Whether batches can be stored is to be said.
     Probe(oneshot::Sender<Result<(), String>>),
+    /// What was removed from the disk is to be said.
+    FindLosses(oneshot::Sender<Vec<(RunId, Vec<Loss>)>>),
 }
 
 struct Append {
@@ -115,6 +117,16 @@ impl Log {
         }
     }
 
+    /// Returns what was removed from the disk since the previous call, also of runs that send nothing.
+    pub async fn find_losses(&self) -> Vec<(RunId, Vec<Loss>)> {
+        let (reply, answer) = oneshot::channel();
+        match self.queue.try_send(Request::FindLosses(reply)) {
+            Ok(()) => answer.await.unwrap_or_default(),
+            // A busy log finds the losses of the runs that it writes.
+            Err(_) => Vec::new(),
+        }
+    }
+
     /// Closes the log of a run that is over. A late batch starts a new log.
     pub fn close(&self, run: RunId) {
         // If the queue is full, the log stays open and is sealed at the next start.
@@ -140,12 +152,13 @@ impl Thread {
         let _noted = self.can_store();
         while let Some(first) = self.next(waiting) {
             let (mut by_run, mut over) = (BTreeMap::<RunId, Vec<Append>>::new(), Vec::new());
-            let mut probes = Vec::new();
+            let (mut probes, mut searches) = (Vec::new(), Vec::new());
             for request in std::iter::once(first).chain(waiting.try_iter().take(GROUP - 1)) {
                 match request {
                     Request::Append(append) => by_run.entry(append.run.clone()).or_default().push(append),
                     Request::Close(run) => over.push(run),
                     Request::Probe(reply) => probes.push(reply),
+                    Request::FindLosses(reply) => searches.push(reply),
                 }
             }
             for (run, group) in by_run {
@@ -155,6 +168,11 @@ impl Thread {
             for reply in probes {
                 // A client that disconnected needs no answer.
                 let _gone = reply.send(self.can_store());
+            }
+            for reply in searches {
+                let found = self.writer.find_losses();
+                found.iter().for_each(|(run, lost)| complain_of_losses(run, lost));
+                let _gone = reply.send(found);
             }
         }
     }
@@ -212,9 +230,7 @@ impl Thread {
         let (answer, mut lost) = match outcome {
             Ok(Appended { full, lost }) => {
                 full.into_iter().for_each(|full| self.sealer.seal(full));
-                for loss in &lost {
-                    tracing::error!(%run, batches = loss.batches, reason = %loss.reason, "stored batches are lost");
-                }
+                complain_of_losses(run, &lost);
                 (Ok(()), lost)
             }
             Err(error) => {
@@ -242,6 +258,12 @@ impl Thread {
             self.complained = Some(Instant::now());
             tracing::error!(%error, "cannot make batches durable: agents keep them and try again");
         }
+    }
+}
+
+fn complain_of_losses(run: &RunId, lost: &[Loss]) {
+    for loss in lost {
+        tracing::error!(%run, batches = loss.batches, reason = %loss.reason, "stored batches are lost");
     }
 }
 

@@ -53,6 +53,50 @@ fn a_run_whose_directory_is_removed_says_what_is_lost_live_and_from_disk() -> an
 }
 
 #[test]
+fn a_silent_run_whose_directory_is_removed_says_so_and_is_not_brought_back() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let run = RunId::new("r")?;
+    let server = Server::start(data.path())?;
+    server.send((0..30).map(|seq| one_step(&run, seq)))?;
+    let folder = folder(data.path())?;
+    std::fs::remove_dir_all(&folder.path)?;
+    let line = said(&server, "stored_batches")?;
+    assert!(line.starts_with("at least 30 stored batches were removed from the disk"), "{line}");
+    assert!(line.ends_with("only as long as this server has them in memory"), "{line}");
+    assert!(!folder.path.exists(), "whoever deleted the run meant it");
+    // A batch that follows begins the run on disk again, with what it has lost.
+    server.send([one_step_and_goodbye(&run, 30)])?;
+    server.kill()?;
+    let report = report(data.path(), "r")?;
+    assert!(
+        gap(&report, "stored_batches").is_some_and(|line| line.contains("30 stored batches")),
+        "{report:#}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_log_that_is_cut_while_its_run_is_silent_has_a_line_live_and_after_a_kill() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let run = RunId::new("r")?;
+    let server = Server::start(data.path())?;
+    server.send((0..30).map(|seq| one_step(&run, seq)))?;
+    let log = folder(data.path())?.log(1);
+    let half = std::fs::metadata(&log)?.len() / 2;
+    std::fs::File::options().write(true).open(&log)?.set_len(half)?;
+    let line = said(&server, "stored_batches")?;
+    assert!(line.contains("log-000001.plog was removed or changed while it was written to"), "{line}");
+    server.kill()?;
+    let report = report(data.path(), "r")?;
+    assert!(
+        gap(&report, "stored_batches")
+            .is_some_and(|line| line.contains("log-000001.plog was removed or changed")),
+        "{report:#}"
+    );
+    Ok(())
+}
+
+#[test]
 fn a_server_whose_data_directory_is_removed_accepts_no_batches_and_says_so() -> anyhow::Result<()> {
     let parent = tempfile::tempdir()?;
     let data = parent.path().join("data");
@@ -206,8 +250,10 @@ fn steps_that_arrive_in_falling_order_are_named_live_and_from_disk() -> anyhow::
     let falling = |seq: u64| Batch { events: one_step(&run, 99 - seq).events, ..one_step(&run, seq) };
     server.send((0..100).map(falling))?;
     let line = "99 records of steps 0 to 98 arrived after this step or a later one had closed";
-    let live = said(&server, "stored_records")?;
-    assert!(live.starts_with(line), "{live}");
+    // The report grows while the batches arrive.
+    wait_until("all late records in the report", || {
+        said(&server, "stored_records").ok().filter(|said| said.starts_with(line))
+    })?;
     server.kill()?;
     let report = report(data.path(), "r")?;
     assert!(

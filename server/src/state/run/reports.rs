@@ -251,7 +251,7 @@ impl Run {
     }
 
     /// Returns the known gaps in what the server stored, and one in what a report covers.
-    fn gaps(&self, others: Option<Gap>, now: ServerNanos) -> Vec<Gap> {
+    pub(crate) fn gaps(&self, others: Option<Gap>, now: ServerNanos) -> Vec<Gap> {
         let of_disk = self.condition.to_gaps(self.missing().as_ref()).into_iter();
         let mut gaps: Vec<Gap> = others.into_iter().chain(of_disk).chain(self.left_out(now)).collect();
         let Refused { count, last } = &self.refused;

@@ -85,9 +85,29 @@ impl Stored {
     /// # Errors
     /// Returns an error if the directory cannot be listed or the losses cannot be written. The next call tries again.
     pub(super) fn compare(&mut self, folder: &RunFolder) -> Result<(), StoreError> {
+        self.note_losses(folder)?;
+        if self.is_unwritten {
+            losses::write(folder, &self.losses)?;
+            self.is_unwritten = false;
+        }
+        Ok(())
+    }
+
+    /// Does what [`Self::compare`] does for a run that sends nothing. If its directory is gone, the losses stay in memory: writing them
+    /// would bring back a run that someone deleted.
+    ///
+    /// # Errors
+    /// Returns an error in the same cases as [`Self::compare`].
+    pub(super) fn compare_silent(&mut self, folder: &RunFolder) -> Result<(), StoreError> {
+        self.note_losses(folder)?;
+        if self.compared.is_some() { self.compare(folder) } else { Ok(()) }
+    }
+
+    /// Notes what is lost, if the run's directory has changed.
+    fn note_losses(&mut self, folder: &RunFolder) -> Result<(), StoreError> {
         let stamp = folder.disk.stamp(&folder.path).ok();
         let is_same = stamp.is_some() && stamp == self.compared;
-        if is_same && self.suspects.is_empty() && !self.is_unwritten {
+        if is_same && self.suspects.is_empty() {
             return Ok(());
         }
         let (found, names) = self.find(folder)?;
@@ -100,10 +120,6 @@ impl Stored {
         self.is_unwritten |= !found.is_empty() || (!names.has_losses && !self.losses.is_empty());
         self.losses.extend(found.iter().cloned());
         self.untold.extend(found);
-        if self.is_unwritten {
-            losses::write(folder, &self.losses)?;
-            self.is_unwritten = false;
-        }
         self.compared = stamp;
         Ok(())
     }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
+use std::path::Path;
 
 use bytes::Bytes;
 use wire::clock::ServerNanos;
@@ -62,6 +63,15 @@ struct OpenLog {
     file: Option<File>,
     /// The turn in which the log was last written to.
     turn: u64,
+}
+
+impl OpenLog {
+    /// Returns false if its open file is not at `path` any more, or was cut.
+    fn is_whole(&self, path: &Path) -> bool {
+        let Some(file) = &self.file else { return true };
+        let is_there = file.is_at(path).unwrap_or(true);
+        is_there && file.state().is_ok_and(|state| state.length >= self.end)
+    }
 }
 
 /// What an append leads to, apart from the batches being on disk.
@@ -263,6 +273,35 @@ impl Writer {
     /// Returns an error if it was removed or replaced.
     pub fn check_is_held(&self) -> Result<(), StoreError> {
         self.layout.check_is_held()
+    }
+
+    /// Returns what was removed or changed of all runs since the previous call, also of those that send nothing.
+    pub fn find_losses(&mut self) -> Vec<(RunId, Vec<Loss>)> {
+        if self.check_is_held().is_err() {
+            // What is in this place now is not what was stored.
+            return Vec::new();
+        }
+        self.suspect_changed_logs();
+        let mut all = Vec::new();
+        for (run, stored) in &mut self.stored {
+            // A disk that does not answer says nothing. The next call asks again.
+            let _unknown = stored.compare_silent(&self.layout.folder(run));
+            all.push((run.clone(), stored.take_untold()));
+        }
+        all.retain(|(_, lost)| !lost.is_empty());
+        all
+    }
+
+    /// Gives up the open logs that have lost their name or their end. The next batch begins a new log.
+    fn suspect_changed_logs(&mut self) {
+        let Self { layout, logs, stored, open, .. } = self;
+        open.retain(|_, run| {
+            let is_whole = logs.get(run).is_none_or(|log| log.is_whole(&layout.folder(run).log(log.number)));
+            if !is_whole && let (Some(log), Some(stored)) = (logs.remove(run), stored.get_mut(run)) {
+                stored.suspect(log.number);
+            }
+            is_whole
+        });
     }
 
     /// Closes the files that were not written to since the previous call.

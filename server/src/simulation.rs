@@ -1,20 +1,24 @@
-//! Simulates storage faults: runs the real log, sealer, recovery and replay on a disk that fails in many ways, from a
+//! Simulates storage faults: runs the real log, sealer, recovery, replay and run on a disk that fails in many ways, from a
 //! seed.
 //!
 //! A seed plays several server lifetimes. In each one the server starts, accepts batches of two ranks, closes the log's
 //! file while the run is silent or another run needs its place, seals, and dies: it is killed, or the power is cut at
-//! any operation. Meanwhile the disk fails, fills up or flips bits, and someone removes the run's folder or puts a link into it. At the end:
+//! any operation. Meanwhile the disk fails, fills up, flips bits or does not answer for up to two minutes, the whole
+//! server stands still, and someone removes the run's folder or puts a link into it. The job trains on. At the end:
 //!
 //! - every acknowledged batch is on disk, as it was sent and in order, or damage is reported;
 //! - no batch is on disk that was not sent;
 //! - if the folder was removed and the run went on, the loss is reported;
-//! - if no bit flipped, no batch is missing; if also no fault was ambiguous, no damage is reported.
+//! - if no bit flipped, no batch is missing; if also no fault was ambiguous, no damage is reported;
+//! - a step of which the batches of all ranks were accepted is complete in the figures, live and from disk, or the
+//!   report says what they lack. It says so only if there was a fault other than a stall.
 //!
 //! `PACELINE_SEEDS` sets the number of seeds (10,000). `PACELINE_SEED` plays one seed and prints its trace.
 
 mod disk;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -26,18 +30,27 @@ use wire::clock::{ClockAnchor, MonoNanos, ServerNanos, UnixNanos};
 use wire::event::{Event, StepRecord};
 use wire::ids::{BatchSeq, Incarnation, Rank, RunId, Step};
 
-use super::batches::{self, Condition};
-use super::directory::Layout;
-use super::folder::RunFolder;
-use super::log::writer::{Appended, Record, Writer};
-use super::sealer::{self, Closed};
-use super::segment::{Received, without_repetitions};
-use super::{StoreError, recovery};
+use crate::state::refusal::ApplyError;
+use crate::state::replay;
+use crate::state::run::Run;
+use crate::store::batches::{self, Condition};
+use crate::store::directory::Layout;
+use crate::store::folder::RunFolder;
+use crate::store::log::writer::{Appended, Record, Writer};
+use crate::store::sealer::{self, Closed};
+use crate::store::segment::{Received, without_repetitions};
+use crate::store::{StoreError, recovery};
 use disk::{Faults, SimulatedDisk};
 
 const SEEDS: u64 = 10_000;
 const RANKS: u32 = 2;
 const ROOT: &str = "/data";
+/// The time from one step of the job to the next. In a stall of a minute, a fast job does more steps than may be open.
+const STEP_NANOS: [i64; 2] = [250_000_000, 5_000_000_000];
+/// The time after which an agent sends again.
+const SENDS_EVERY_NANOS: i64 = 500_000_000;
+/// How long a server waits for batches between two of them, in nanoseconds.
+const WAIT_NANOS: Range<i64> = 100_000_000..300_000_000;
 
 #[test]
 fn acknowledged_batches_are_on_disk_or_reported_as_damaged() {
@@ -74,9 +87,53 @@ fn message(panic: &(dyn std::any::Any + Send)) -> String {
 }
 
 /// A rank's agent. It sends its batches in order, each until the batch is acknowledged or the agent drops it.
+#[derive(Default)]
 struct Agent {
-    next: u64,
+    /// All batches so far. The newest may not be acknowledged yet.
+    sent: Vec<Sent>,
+    /// The sequence numbers of those that were.
     acknowledged: Vec<u64>,
+    /// The first step that is in none of them.
+    next_step: u64,
+    /// Whether the newest batch is to be sent again.
+    tries_again: bool,
+}
+
+/// A batch, and the times at which it arrived: several if its agent had to send it again.
+struct Sent {
+    arrived: Vec<ServerNanos>,
+    batch: Batch,
+}
+
+impl Agent {
+    /// Sends a batch with all steps of the `done` first that no batch had, or the one that was not acknowledged.
+    fn send(&mut self, run: &RunId, rank: u32, done: u64, now: ServerNanos) -> Record {
+        if !self.tries_again {
+            let batch = batch_of(run, rank, self.sent.len() as u64, self.next_step..done);
+            self.next_step = self.next_step.max(done);
+            self.sent.push(Sent { arrived: Vec::new(), batch });
+        }
+        let newest = self.sent.last_mut().expect("a batch was made");
+        newest.arrived.push(now);
+        record_of(&newest.batch, now)
+    }
+
+    /// Returns whether the agent has waited for as long as it does while no one views the run.
+    fn is_due(&self, now: ServerNanos) -> bool {
+        let tried = self.sent.last().and_then(|newest| newest.arrived.last());
+        tried.is_some_and(|&tried| now - tried > SENDS_EVERY_NANOS)
+    }
+
+    fn acknowledge(&mut self) {
+        self.acknowledged.push(self.sent.len() as u64 - 1);
+        self.tries_again = false;
+    }
+
+    /// Returns the steps in batches that were acknowledged.
+    fn accepted_steps(&self) -> BTreeSet<Step> {
+        let accepted = self.acknowledged.iter().map(|&seq| &self.sent[seq as usize].batch);
+        accepted.flat_map(|batch| batch.events.iter().map(Event::step)).collect()
+    }
 }
 
 struct World {
@@ -84,7 +141,13 @@ struct World {
     disk: SimulatedDisk,
     layout: Layout,
     run: RunId,
+    /// Whether the job is fast, and the disk and the server stall now and then.
+    has_stalls: bool,
     agents: Vec<Agent>,
+    /// What a running server shows, if its run has begun.
+    shown: Option<Run>,
+    /// Whether the run cannot be read, so that a server shows nothing of it.
+    is_aside: bool,
     has_flips: bool,
     /// The batches that were acknowledged into the log that is now written to.
     in_log: usize,
@@ -110,8 +173,11 @@ impl World {
             random: ChaCha8Rng::seed_from_u64(seed ^ 0x5eed),
             layout: Layout::on(Arc::new(disk.clone()), ROOT),
             disk,
+            has_stalls: seed % 4 == 0,
             run: RunId::new("r").expect("a valid run id"),
-            agents: (0..RANKS).map(|_| Agent { next: 0, acknowledged: Vec::new() }).collect(),
+            agents: (0..RANKS).map(|_| Agent::default()).collect(),
+            shown: None,
+            is_aside: false,
             has_flips: false,
             in_log: 0,
             known: 0,
@@ -134,6 +200,7 @@ impl World {
             self.draw_faults();
             // A server that cannot start is started again.
             let _outcome = self.live();
+            self.judge_shown("when the server ended");
             self.disk.set_faults(Faults::default());
             if self.disk.is_off() || self.chance(2) {
                 self.is_ambiguous |= self.disk.power_cut();
@@ -149,14 +216,18 @@ impl World {
         let folder = self.layout.folder(&self.run);
         let _some_are_damaged = folder.newest().and_then(|newest| sealer::seal(&folder, newest));
         self.judge("after sealing");
+        // Of damaged files the other laws speak.
+        self.shown = replay::run(&self.layout, &self.run).ok().flatten();
+        self.judge_shown("from disk");
     }
 
     fn draw_faults(&mut self) {
         let errors = if self.chance(4) { self.random.random_range(3..40) } else { 0 };
         let power_cut_at = self.chance(2).then(|| self.random.random_range(1..120));
         let room = self.chance(4).then(|| self.random.random_range(0..3_000) as usize);
+        let stalls = if self.has_stalls { self.random.random_range(20..200) } else { 0 };
         self.is_ambiguous |= errors > 0;
-        self.disk.set_faults(Faults { errors, power_cut_at, room });
+        self.disk.set_faults(Faults { errors, power_cut_at, room, stalls });
     }
 
     /// Plays one server lifetime, up to the first error.
@@ -169,6 +240,7 @@ impl World {
         let mut closed: Vec<Closed> = Vec::new();
         self.begin(&folder, &mut writer);
         for _ in 0..self.random.random_range(0..16) {
+            self.pass_time();
             match self.random.random_range(0..16) {
                 0 => {
                     (self.in_log, self.is_linked) = (0, false);
@@ -187,6 +259,20 @@ impl World {
         Ok(())
     }
 
+    /// Lets time pass, in which the job trains. Now and then the whole server stands still for up to two minutes.
+    fn pass_time(&mut self) {
+        let is_stopped = self.has_stalls && self.chance(12);
+        let nanos = if is_stopped { disk::STALL_NANOS } else { WAIT_NANOS };
+        let nanos = self.random.random_range(nanos);
+        self.disk.pass(nanos);
+        let now = self.disk.now();
+        if is_stopped {
+            self.disk.note(|| format!("the server stood still for {} s", nanos / 1_000_000_000));
+            self.shown.iter_mut().for_each(|run| run.listen_from(now));
+        }
+        self.shown.iter_mut().for_each(|run| run.tick(now));
+    }
+
     /// Tells the writer what a server reads at its start.
     fn begin(&mut self, folder: &RunFolder, writer: &mut Writer) {
         let read = batches::each_batch(folder, |_| Ok::<(), StoreError>(()));
@@ -194,6 +280,14 @@ impl World {
         (self.in_log, self.is_removed, self.is_linked) = (0, false, false);
         self.known = stored.values().sum::<u64>() as usize;
         writer.knows(self.run.clone(), stored, lost);
+        let replayed = replay::run(&self.layout, &self.run);
+        self.is_aside = replayed.is_err();
+        self.disk.note(|| {
+            format!("shows {:?}", replayed.as_ref().map(|run| run.as_ref().map(|run| run.analyzed_range())))
+        });
+        self.shown = replayed.ok().flatten();
+        let now = self.disk.now();
+        self.shown.iter_mut().for_each(|run| run.listen_from(now));
     }
 
     /// Removes the folder of the run, as an operator may do by mistake, or puts a link in place of its newest log.
@@ -209,32 +303,28 @@ impl World {
             }
         }
         self.agents.iter_mut().for_each(|agent| agent.acknowledged.clear());
+        self.shown = None;
         (self.must_tell, self.was_removed) = (false, true);
     }
 
     /// Appends a batch of another run, which takes the place of the open file. The outcome is not judged.
     fn send_of_another(&mut self, writer: &mut Writer) {
         let other = RunId::new("other").expect("a valid run id");
-        let (received, batch) = sent(&other, 0, self.disk.operations());
-        let frame = wire::codec::encode(&batch).expect("a batch can be encoded");
-        let outcome = writer.append(
-            &other,
-            &[Record { received, frame: frame.into(), decoded_bytes: batch.held_bytes() as u64 }],
-        );
+        let batch = batch_of(&other, 0, self.disk.operations(), 0..1);
+        let outcome = writer.append(&other, &[record_of(&batch, self.disk.now())]);
         self.disk.note(|| format!("another run: {:?}", outcome.map(drop)));
     }
 
     /// Appends one batch of each of some ranks, as one group.
     fn send(&mut self, writer: &mut Writer) -> Result<Option<Closed>, StoreError> {
+        let done = (self.disk.now().0 / STEP_NANOS[usize::from(!self.has_stalls)]) as u64;
         let mut group = Vec::new();
         let mut senders = BTreeSet::new();
         for rank in 0..RANKS {
-            if self.random.random_bool(0.7) {
+            let is_due = self.agents[rank as usize].is_due(self.disk.now());
+            if self.random.random_bool(0.7) || is_due {
                 senders.insert(rank as usize);
-                let (received, batch) = sent(&self.run, rank, self.agents[rank as usize].next);
-                let frame = wire::codec::encode(&batch).expect("a batch can be encoded");
-                let decoded_bytes = batch.held_bytes() as u64;
-                group.push(Record { received, frame: frame.into(), decoded_bytes });
+                group.push(self.agents[rank as usize].send(&self.run, rank, done, self.disk.now()));
             }
         }
         if group.is_empty() {
@@ -256,13 +346,17 @@ impl World {
         for at in senders {
             let gives_up = self.chance(8);
             let agent = &mut self.agents[at];
-            if outcome.is_ok() {
-                agent.acknowledged.push(agent.next);
-                agent.next += 1;
-            } else if gives_up {
-                agent.next += 1;
+            match &outcome {
+                Ok(_) => {
+                    agent.acknowledge();
+                    if !self.is_aside {
+                        show(&mut self.shown, agent);
+                    }
+                }
+                Err(_) => agent.tries_again = !gives_up,
             }
-            self.disk.note(|| format!("rank {at}: {} {:?}", agent.next, outcome.as_ref().map(drop)));
+            self.disk
+                .note(|| format!("rank {at}: {} {:?}", agent.sent.len() - 1, outcome.as_ref().map(drop)));
         }
         outcome.map(|appended| appended.full)
     }
@@ -300,8 +394,9 @@ impl World {
     fn compare(&self, found: &[Received], when: &str) -> usize {
         let mut by_rank: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
         for Received { at, batch } in found {
-            let known = sent(&self.run, batch.rank.0, batch.seq.0);
-            assert_eq!((*at, batch), (known.0, &known.1), "{when}: this was never sent");
+            let sent = self.agents[batch.rank.0 as usize].sent.get(batch.seq.0 as usize);
+            let is_known = sent.is_some_and(|sent| sent.batch == *batch && sent.arrived.contains(at));
+            assert!(is_known, "{when}: this was never sent: {at:?} {batch:?}");
             by_rank.entry(batch.rank.0).or_default().push(batch.seq.0);
         }
         let mut missing = 0;
@@ -312,24 +407,61 @@ impl World {
         }
         missing
     }
+
+    /// Compares what the server shows, or shows from disk, with what it accepted.
+    fn judge_shown(&self, when: &str) {
+        let Some(run) = &self.shown else { return };
+        let complete: BTreeSet<Step> =
+            run.newest_steps(usize::MAX).iter().filter(|step| step.complete).map(|step| step.step).collect();
+        let of_ranks = self.agents.iter().map(Agent::accepted_steps);
+        let accepted =
+            of_ranks.reduce(|all, rank| all.intersection(&rank).copied().collect()).unwrap_or_default();
+        let mut lacking = accepted.difference(&complete);
+        let lacking = lacking.next().map(|&first| (first, lacking.last().copied().unwrap_or(first)));
+        let gaps = run.gaps(None, self.disk.now());
+        assert!(
+            lacking.is_none() || !gaps.is_empty(),
+            "{when}: {lacking:?} are in no figure, without a word"
+        );
+        // A server that starts while the power fails cannot read all.
+        let may_lack = self.was_removed || self.has_flips || self.is_ambiguous || self.disk.is_off();
+        assert!(lacking.is_none() || may_lack, "{when}: steps from {lacking:?} are in no figure: {gaps:?}");
+    }
 }
 
-/// Returns the batch with a sequence number of a rank, and the time of its arrival. Both depend on rank and number
-/// only.
-fn sent(run: &RunId, rank: u32, seq: u64) -> (ServerNanos, Batch) {
-    let at = MonoNanos(seq as i64 * 1_000 + i64::from(rank));
-    let record = StepRecord { step: Step(seq), begin: at, end: at + 900, samples: seq, shadow: false };
-    let batch = Batch {
+/// Shows the newest batch of an agent, as the hub does once the batch is stored.
+fn show(shown: &mut Option<Run>, agent: &Agent) {
+    let Some(Sent { arrived, batch }) = agent.sent.last() else { return };
+    let Some(&now) = arrived.last() else { return };
+    let run = shown.get_or_insert_with(|| Run::new(batch.run.clone(), batch.world_size, now));
+    let applied = run.apply(batch.clone(), now).map(drop);
+    // What was stored although the disk said otherwise is there after a restart.
+    assert!(matches!(applied, Ok(()) | Err(ApplyError::Duplicate)), "{applied:?}");
+}
+
+/// Returns the batch in which a rank ends these steps.
+fn batch_of(run: &RunId, rank: u32, seq: u64, steps: Range<u64>) -> Batch {
+    let end_of = |step: u64| {
+        let begin = MonoNanos(step as i64 * 1_000);
+        let record = StepRecord { step: Step(step), begin, end: begin + 900, samples: 1, shadow: false };
+        Event::Step(record)
+    };
+    Batch {
         run: run.clone(),
         rank: Rank(rank),
         world_size: RANKS,
         incarnation: Incarnation(u64::MAX - u64::from(rank)),
         seq: BatchSeq(seq),
-        anchor: ClockAnchor { mono: at, unix: UnixNanos(1) },
+        anchor: ClockAnchor { mono: MonoNanos(steps.end as i64 * 1_000), unix: UnixNanos(1) },
         probes: Vec::new(),
         drops: Vec::new(),
         notes: Vec::new(),
-        events: vec![Event::Step(record)],
-    };
-    (ServerNanos(at.0), batch)
+        events: steps.map(end_of).collect(),
+    }
+}
+
+/// Returns what the log writes of a batch.
+fn record_of(batch: &Batch, received: ServerNanos) -> Record {
+    let frame = wire::codec::encode(batch).expect("a batch can be encoded");
+    Record { received, frame: frame.into(), decoded_bytes: batch.held_bytes() as u64 }
 }

@@ -2,16 +2,20 @@
 //!
 //! Synced data survives a power cut. Any part of unsynced data survives: each change of a name independently, and any
 //! prefix of the bytes appended to a file, or such a prefix with holes. Operations fail before or after they had some
-//! effect. The disk may be full, the power may be cut at any operation, and bits may flip in stored data.
+//! effect. The disk may be full, the power may be cut at any operation, and bits may flip in stored data. An operation may
+//! take minutes: the disk has the simulation's clock.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rand::{Rng as _, RngExt as _};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
+
+use wire::clock::ServerNanos;
 
 use crate::store::disk::{AppendFile, Disk, FileState, Stamp};
 
@@ -24,7 +28,14 @@ pub struct Faults {
     pub power_cut_at: Option<u64>,
     /// The number of bytes that may be appended before the disk is full.
     pub room: Option<usize>,
+    /// One in this many operations takes [`STALL_NANOS`]; 0 for none.
+    pub stalls: u32,
 }
+
+/// How long a stall is, in nanoseconds.
+pub const STALL_NANOS: Range<i64> = 5_000_000_000..120_000_000_000;
+/// The time that an operation takes, in nanoseconds.
+const OPERATION_NANOS: i64 = 1_000_000;
 
 /// The disk. Clones share it.
 #[derive(Clone, Debug)]
@@ -42,6 +53,7 @@ struct State {
     unsynced: Vec<Change>,
     faults: Faults,
     operations: u64,
+    now: ServerNanos,
     is_off: bool,
     trace: Option<Vec<String>>,
 }
@@ -80,6 +92,7 @@ impl SimulatedDisk {
             unsynced: Vec::new(),
             faults: Faults::default(),
             operations: 0,
+            now: ServerNanos(0),
             is_off: false,
             trace: traced.then(Vec::new),
         };
@@ -117,6 +130,17 @@ impl SimulatedDisk {
     /// Returns the number of operations so far.
     pub fn operations(&self) -> u64 {
         self.state().operations
+    }
+
+    /// Returns the time.
+    pub fn now(&self) -> ServerNanos {
+        self.state().now
+    }
+
+    /// Lets time pass.
+    pub fn pass(&self, nanos: i64) {
+        let mut state = self.state();
+        state.now = state.now + nanos;
     }
 
     /// Returns the trace, for the message of a failing test.
@@ -162,6 +186,9 @@ impl State {
     /// Counts an operation and decides whether it fails. In an error, `true` means that the operation has no effect.
     fn operate(&mut self, what: &str, path: &Path) -> Result<(), (io::Error, bool)> {
         self.operations += 1;
+        let is_slow = self.chance(self.faults.stalls);
+        let nanos = if is_slow { self.random.random_range(STALL_NANOS) } else { OPERATION_NANOS };
+        self.now = self.now + nanos;
         let mut outcome = Ok(());
         if self.is_off {
             outcome = Err((ErrorKind::Other.into(), true));
