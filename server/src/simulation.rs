@@ -13,7 +13,7 @@
 //! - a step of which the batches of all ranks were accepted is complete in the figures, live and from disk, or the
 //!   report says what they lack. It says so only if there was a fault other than a stall.
 //!
-//! `PACELINE_SEEDS` sets the number of seeds (10,000). `PACELINE_SEED` plays one seed and prints its trace.
+//! `PACELINE_SEEDS` sets the number of seeds (5,000). `PACELINE_SEED` plays one seed and prints its trace.
 
 mod disk;
 
@@ -42,7 +42,7 @@ use crate::store::segment::{Received, without_repetitions};
 use crate::store::{StoreError, recovery};
 use disk::{Faults, SimulatedDisk};
 
-const SEEDS: u64 = 10_000;
+const SEEDS: u64 = 5_000;
 const RANKS: u32 = 2;
 const ROOT: &str = "/data";
 /// The time from one step of the job to the next. In a stall of a minute, a fast job does more steps than may be open.
