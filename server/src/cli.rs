@@ -33,6 +33,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use wire::attributes;
 
 use crate::export::Format;
+use crate::http::assets::Page;
 use crate::launch::Start;
 use crate::launch::launcher::starts_its_ranks;
 use crate::printable::printable;
@@ -329,15 +330,15 @@ struct ExportArguments {
 
 /// Runs the command and returns its exit code.
 #[must_use]
-pub fn main(arguments: Arguments) -> ExitCode {
+pub fn main(arguments: Arguments, page: Page) -> ExitCode {
     settings::set_notable_share(arguments.verdict_share);
     let outcome = match arguments.command {
         Command::Run(arguments) => {
             let (start, attach) = arguments.start();
-            run::run(arguments.job, start, attach)
+            run::run(arguments.job, start, attach, page)
         }
-        Command::Attach(arguments) => run::run(arguments.job, Start::Launcher, true),
-        Command::Serve(arguments) => serve::serve(arguments).map(|()| ExitCode::SUCCESS),
+        Command::Attach(arguments) => run::run(arguments.job, Start::Launcher, true, page),
+        Command::Serve(arguments) => serve::serve(arguments, page).map(|()| ExitCode::SUCCESS),
         Command::Runs(arguments) => runs::runs(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Report(arguments) => report::report(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Export(arguments) => export::export(&arguments).map(|()| ExitCode::SUCCESS),
@@ -346,8 +347,8 @@ pub fn main(arguments: Arguments) -> ExitCode {
         Command::Check(arguments) => check::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::WhatIf(arguments) => what_if::run(&arguments).map(|()| ExitCode::SUCCESS),
-        Command::Scale(arguments) => scale::scale(&arguments).map(|()| ExitCode::SUCCESS),
-        Command::Sweep(arguments) => sweep::sweep(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Scale(arguments) => scale::scale(&arguments, page).map(|()| ExitCode::SUCCESS),
+        Command::Sweep(arguments) => sweep::sweep(&arguments, page).map(|()| ExitCode::SUCCESS),
         Command::Burst(arguments) => burst::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Stacks(arguments) => stacks::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Trace(arguments) => trace::run(&arguments).map(|()| ExitCode::SUCCESS),

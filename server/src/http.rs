@@ -69,6 +69,8 @@ pub struct App {
     pub log: Log,
     /// What asks for captures and receives their traces.
     pub captures: Capturing,
+    /// The dashboard.
+    pub page: assets::Page,
     /// Prometheus metrics, shared: the state is cloned for every request.
     pub metrics: Arc<Metrics>,
     /// The server's clock.

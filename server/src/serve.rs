@@ -20,6 +20,7 @@ use wire::ids::RunId;
 
 use crate::captures::Capturing;
 use crate::clock::ServerClock;
+use crate::http::assets::Page;
 use crate::http::connections;
 use crate::http::guard::Guard;
 use crate::http::imports::Places;
@@ -66,6 +67,8 @@ pub struct Options {
     pub host_names: Vec<String>,
     /// Whether to ask for traces because of verdicts on slow compute.
     pub auto_traces: bool,
+    /// The dashboard.
+    pub page: Page,
 }
 
 /// A server. It runs until [`Self::stop`].
@@ -135,6 +138,7 @@ impl Server {
             hub: hub.clone(),
             log,
             captures,
+            page: options.page,
             metrics,
             clock,
             guard: Arc::new(guard),

@@ -36,11 +36,11 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     eprintln!(
         "Building the page, the server and the training job: the first time takes about eight minutes on two cores."
     );
-    // The server holds the page, so it is built after it. The job is built meanwhile.
+    // The program holds the page. All else of it is built meanwhile, so that it only has to be linked again.
     let page = std::thread::Builder::new().name("page".into()).spawn(|| web::run(web::Size::Any))?;
-    step("building the training job", &mut build(&["char_lm"]))?;
+    step("building the server and the training job", &mut build(&JOB))?;
     page.join().map_err(|_| anyhow::anyhow!("building the page failed"))??;
-    step("building the server", &mut build(&JOB))?;
+    step("adding the page to the server", &mut build(&JOB))?;
     if !options.healthy {
         eprintln!(
             "\nFrom step {FAULT_FROM} on, the input of rank 2 takes 30 ms longer, so that there is a \

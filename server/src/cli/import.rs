@@ -76,7 +76,7 @@ async fn store(arguments: &ImportArguments, run: &RunId, rounds: Vec<Round>) -> 
         Some(address) => (None, address.trim_end_matches('/').to_owned()),
         None => {
             let listen = (std::net::Ipv4Addr::LOCALHOST, 0).into();
-            server_for(listen, arguments.data.path(), token.clone()).await?
+            server_for(listen, arguments.data.path(), token.clone(), &[]).await?
         }
     };
     let client = Client::with_token(&address, token.as_deref());

@@ -15,6 +15,7 @@ use wire::views::Report;
 use super::leftovers::{self, Known};
 use super::{JobArguments, complain, print, runtime, source, start_logging};
 use crate::export::text;
+use crate::http::assets::Page;
 use crate::launch::hooks::Hooks;
 use crate::launch::{self, Job, Start};
 use crate::run_id::new_run_id;
@@ -29,13 +30,23 @@ const LABELS: &str = "PACELINE_LABELS";
 /// The time that the report waits for the last records to be analyzed.
 const REPORT_WITHIN: Duration = Duration::from_secs(3);
 
-pub(super) fn run(arguments: JobArguments, start: Start, attach: bool) -> anyhow::Result<ExitCode> {
+pub(super) fn run(
+    arguments: JobArguments,
+    start: Start,
+    attach: bool,
+    page: Page,
+) -> anyhow::Result<ExitCode> {
     start_logging("warn");
     // Ranks are killed when the thread that started them exits, so this thread must start them.
-    runtime::run(launch_and_report(arguments, start, attach))
+    runtime::run(launch_and_report(arguments, start, attach, page))
 }
 
-async fn launch_and_report(arguments: JobArguments, start: Start, attach: bool) -> anyhow::Result<ExitCode> {
+async fn launch_and_report(
+    arguments: JobArguments,
+    start: Start,
+    attach: bool,
+    page: Page,
+) -> anyhow::Result<ExitCode> {
     let hooks = if attach { Some(Hooks::find()?) } else { None };
     let program = launch::find_program(&arguments.command[0])?;
     let name = match &arguments.name {
@@ -50,7 +61,7 @@ async fn launch_and_report(arguments: JobArguments, start: Start, attach: bool) 
     let token = arguments.token.read()?;
     let (own, address) = match &arguments.server {
         Some(address) => (None, address.trim_end_matches('/').to_owned()),
-        None => server_for(arguments.listen, arguments.data.path(), token.clone()).await?,
+        None => server_for(arguments.listen, arguments.data.path(), token.clone(), page).await?,
     };
     print(&format!("Dashboard: {address}/runs/{run}\n"))?;
     // What an earlier attempt at this job could not send comes before what this one sends.
@@ -122,8 +133,9 @@ pub(super) async fn server_for(
     listen: SocketAddr,
     data: PathBuf,
     token: Option<String>,
+    page: Page,
 ) -> anyhow::Result<(Option<Server>, String)> {
-    let options = Options { listen, data, token, host_names: Vec::new(), auto_traces: false };
+    let options = Options { listen, data, token, host_names: Vec::new(), auto_traces: false, page };
     match Server::start(options).await {
         Ok(server) => {
             let address = server.address.clone();

@@ -13,6 +13,7 @@ use wire::views::{Missing, Report, ScalingRule, Spread};
 use super::progress::Parts;
 use super::trials::{self, Trial};
 use super::{DataArgument, print, runtime, start_logging};
+use crate::http::assets::Page;
 
 /// The arguments of `paceline scale`.
 #[derive(Debug, Args)]
@@ -47,17 +48,17 @@ pub(super) struct ScaleArguments {
     command: Vec<std::ffi::OsString>,
 }
 
-pub(super) fn scale(arguments: &ScaleArguments) -> anyhow::Result<()> {
+pub(super) fn scale(arguments: &ScaleArguments, page: Page) -> anyhow::Result<()> {
     start_logging("warn");
-    runtime::run(run_all(arguments))
+    runtime::run(run_all(arguments, page))
 }
 
-async fn run_all(arguments: &ScaleArguments) -> anyhow::Result<()> {
+async fn run_all(arguments: &ScaleArguments, page: Page) -> anyhow::Result<()> {
     let mut worlds = arguments.nproc.clone();
     worlds.sort_unstable();
     worlds.dedup();
     anyhow::ensure!(worlds.len() > 1, "-n needs two or more world sizes, such as -n 1,2,4");
-    let server = trials::serve(arguments.listen, &arguments.data).await?;
+    let server = trials::serve(arguments.listen, &arguments.data, page).await?;
     let mut rows = Vec::new();
     let mut runs = Parts::new(arguments.repeats as usize * worlds.len());
     for repeat in 0..arguments.repeats {

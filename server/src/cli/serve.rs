@@ -5,9 +5,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::leftovers::{self, Known};
 use super::{ServeArguments, print, runtime, start_logging};
+use crate::http::assets::Page;
 use crate::serve::{Options, Server, close_files_to_others, raise_file_limit};
 
-pub(super) fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
+pub(super) fn serve(arguments: ServeArguments, page: Page) -> anyhow::Result<()> {
     start_logging("warn,paceline=info");
     raise_file_limit();
     close_files_to_others();
@@ -19,6 +20,7 @@ pub(super) fn serve(arguments: ServeArguments) -> anyhow::Result<()> {
             token: token.clone(),
             host_names: arguments.host_names,
             auto_traces: arguments.auto_traces,
+            page,
         };
         let (mut interrupt, mut terminate) =
             (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);

@@ -14,6 +14,7 @@ use wire::views::Report;
 use super::progress::Parts;
 use super::trials::{self, Trial};
 use super::{DataArgument, print, runtime, start_logging};
+use crate::http::assets::Page;
 
 /// The number of steps at the end of each run that are measured.
 const MEASURED_STEPS: usize = 20;
@@ -57,13 +58,13 @@ fn cap(text: &str) -> Result<f64, String> {
     cap.ok_or_else(|| "must be a number of MiB above 0, such as 0.5".into())
 }
 
-pub(super) fn sweep(arguments: &SweepArguments) -> anyhow::Result<()> {
+pub(super) fn sweep(arguments: &SweepArguments, page: Page) -> anyhow::Result<()> {
     start_logging("warn");
-    runtime::run(run_all(arguments))
+    runtime::run(run_all(arguments, page))
 }
 
-async fn run_all(arguments: &SweepArguments) -> anyhow::Result<()> {
-    let server = trials::serve(arguments.listen, &arguments.data).await?;
+async fn run_all(arguments: &SweepArguments, page: Page) -> anyhow::Result<()> {
+    let server = trials::serve(arguments.listen, &arguments.data, page).await?;
     let mut rows = Vec::new();
     let mut runs = Parts::new(arguments.repeats as usize * arguments.bucket_cap.len());
     for _ in 0..arguments.repeats {

@@ -7,6 +7,7 @@ use anyhow::{Context as _, ensure};
 use wire::views::{Report, RunState};
 
 use super::{DataArgument, print, run};
+use crate::http::assets::Page;
 use crate::launch::{self, Job, Start};
 use crate::run_id::new_run_id;
 use crate::serve::{Options, Server};
@@ -28,9 +29,9 @@ pub(super) struct Trial<'a> {
 }
 
 /// Starts the server of the runs and prints its address.
-pub(super) async fn serve(listen: SocketAddr, data: &DataArgument) -> anyhow::Result<Server> {
+pub(super) async fn serve(listen: SocketAddr, data: &DataArgument, page: Page) -> anyhow::Result<Server> {
     let options =
-        Options { listen, data: data.path(), token: None, host_names: Vec::new(), auto_traces: false };
+        Options { listen, data: data.path(), token: None, host_names: Vec::new(), auto_traces: false, page };
     let server = Server::start(options).await?;
     print(&format!("Dashboard: {}\n", server.address))?;
     Ok(server)

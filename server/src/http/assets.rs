@@ -1,23 +1,31 @@
-//! The dashboard's files, embedded in the program and already compressed.
+//! The dashboard's files, which the program embeds, already compressed.
 //!
 //! Files under `/assets/` have their hash in their name, and browsers may cache them for a year. Every other path
 //! outside the API is a view of the dashboard, and all views are the same document.
 
+use axum::extract::State;
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use wire::views::ApiError;
 
+use super::App;
 use crate::printable::one_line;
 
 /// A file as built, and its compressed forms.
-pub(super) struct Asset {
-    path: &'static str,
-    plain: &'static [u8],
-    br: Option<&'static [u8]>,
-    gz: Option<&'static [u8]>,
+#[derive(Debug)]
+pub struct Asset {
+    /// The path in an address, without the slash at its beginning.
+    pub path: &'static str,
+    /// The content.
+    pub plain: &'static [u8],
+    /// The content, compressed by Brotli.
+    pub br: Option<&'static [u8]>,
+    /// The content, compressed by gzip.
+    pub gz: Option<&'static [u8]>,
 }
 
-include!(concat!(env!("OUT_DIR"), "/assets.rs"));
+/// All files of the dashboard; none in a server that was built without it.
+pub type Page = &'static [Asset];
 
 /// The longest path that an error repeats, in characters.
 const MAX_SHOWN: usize = 300;
@@ -28,7 +36,12 @@ const NO_BUNDLE: &str = "<!doctype html><meta charset=utf-8><title>Paceline</tit
     The API, /metrics and the command line work without the dashboard.";
 
 /// Answers requests that match no other route: a file, a view of the dashboard, or 404.
-pub async fn asset(method: Method, uri: Uri, headers: HeaderMap) -> Response {
+pub async fn asset(
+    State(App { page, .. }): State<App>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
     let path = uri.path().trim_start_matches('/');
     if path.starts_with("api/") {
         return nothing_at(path);
@@ -36,13 +49,13 @@ pub async fn asset(method: Method, uri: Uri, headers: HeaderMap) -> Response {
     if method != Method::GET && method != Method::HEAD {
         return StatusCode::METHOD_NOT_ALLOWED.into_response();
     }
-    if let Some(found) = ASSETS.iter().find(|asset| asset.path == path && path != "index.html") {
+    if let Some(found) = page.iter().find(|asset| asset.path == path && path != "index.html") {
         return serve(found, &headers, if path.starts_with("assets/") { YEAR } else { "no-cache" });
     }
     if path.starts_with("assets/") {
         return nothing_at(path);
     }
-    match ASSETS.iter().find(|asset| asset.path == "index.html") {
+    match page.iter().find(|asset| asset.path == "index.html") {
         Some(index) => serve(index, &headers, "no-cache"),
         None => {
             let html = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];

@@ -63,6 +63,7 @@ impl Tried {
             hub,
             log,
             captures,
+            page: &[],
             metrics,
             clock,
             guard,

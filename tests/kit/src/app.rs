@@ -31,5 +31,19 @@ pub fn app(data: &Path, runs: Collection, layout: Option<Layout>) -> anyhow::Res
     let guard = Arc::new(Guard { loopback_only: true, ..Guard::default() });
     let stopping = tokio::sync::watch::channel(false).1;
     let (room, turns, imports, streams) = Default::default();
-    Ok(App { hub, log, captures, metrics, clock, guard, vitals, room, turns, imports, streams, stopping })
+    Ok(App {
+        hub,
+        log,
+        captures,
+        page: &[],
+        metrics,
+        clock,
+        guard,
+        vitals,
+        room,
+        turns,
+        imports,
+        streams,
+        stopping,
+    })
 }

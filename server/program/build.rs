@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 fn main() {
     let manifest = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR"));
-    let dist = manifest.parent().expect("the crate is in the workspace").join("target/dist");
+    let dist = manifest.join("../../target/dist");
     // Cargo watches a folder's files only if the folder exists.
     fs::create_dir_all(&dist).expect("target is writable");
     println!("cargo::rerun-if-changed={}", dist.display());
@@ -15,7 +15,7 @@ fn main() {
     let mut files = Vec::new();
     list(&dist, &mut files);
     files.sort();
-    let mut code = String::from("pub(super) static ASSETS: &[Asset] = &[\n");
+    let mut code = String::from("static ASSETS: &[Asset] = &[\n");
     for file in files.iter().filter(|file| !is_compressed(file)) {
         println!("cargo::rerun-if-changed={}", file.display());
         let name = file.strip_prefix(&dist).expect("dist contains it").to_string_lossy().replace('\\', "/");
