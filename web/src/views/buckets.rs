@@ -91,7 +91,7 @@ struct StepSelection {
 
 impl StepSelection {
     fn new(address: Address, range: Range, live: Live, run: RunId) -> Self {
-        let step = Memo::new(move |_| address.number("step").or(range.at.get()));
+        let step = Memo::new(move |_| address.number("step").or(range.last_selected.get()));
         let Fetched { shown, error } = load::fetch(step, live, run);
         let rank = Memo::new(move |_| address.number("rank").map(|rank| rank as u32));
         let pinned = Memo::new(move |_| pins::read(&address.param("pin").unwrap_or_default()));

@@ -25,7 +25,6 @@ use self::list::RankList;
 use crate::api;
 use crate::download;
 use crate::heatmap::{self, Heatmap};
-use crate::keys;
 use crate::live::Live;
 use crate::periods::since_fault;
 use crate::plot::Stretch;
@@ -136,7 +135,7 @@ fn step_ranks(
     range: Range,
     run: RunId,
 ) -> LocalResource<Option<Result<Arc<StepRanks>, String>>> {
-    let has_steps = Memo::new(move |_| !range.known().is_empty());
+    let has_steps = Memo::new(move |_| !range.stored().is_empty());
     let wanted = Memo::new(move |_| {
         // The table changes once per second, because a table that changes with every step cannot be read.
         live.now.track();
@@ -154,7 +153,7 @@ fn step_ranks(
                 steps.step.get(steps.rows_in(known).end.checked_sub(1)?).copied()
             })
         };
-        step.get().or_else(|| range.at.get()).or_else(last).or_else(newest)
+        step.get().or_else(|| range.last_selected.get()).or_else(last).or_else(newest)
     });
     LocalResource::new(move || {
         let (run, step) = (run.get(), wanted.get());
@@ -178,13 +177,6 @@ pub fn Ranks() -> impl IntoView {
     let (address, range) = (expect_context::<Address>(), expect_context::<Range>());
     let (live, run) = (expect_context::<Live>(), expect_context::<RunId>());
     let selection = RanksSelection::new(address, live, range, run);
-    keys::global(move |key| match key {
-        "Escape" => {
-            selection.cells.select(None);
-            true
-        }
-        _ => range.key(key),
-    });
     // A link to a step shows that step once it has arrived.
     let wanted = StoredValue::new(selection.cells.step.get_untracked());
     Effect::new(move |_| {

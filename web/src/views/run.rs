@@ -19,6 +19,7 @@ use crate::keys;
 use crate::live::Live;
 use crate::range::Range;
 use crate::route::{Address, RunId};
+use crate::step_chart::StepCharts;
 use crate::widgets::StateChip;
 
 /// The page of one run.
@@ -31,16 +32,19 @@ pub fn Run() -> impl IntoView {
     provide_context(run);
     let range = Range::new(live, address);
     provide_context(range);
-    live.show(run, Memo::new(move |_| range.selected()));
+    let charts = StepCharts::new(range, address, run);
+    provide_context(charts);
+    live.show(run, Memo::new(move |_| range.selected_ends()));
     range.hold_while_paused();
     let list = expect_context::<CommandList>();
     Effect::new(move |_| match list.steps.get() {
         Some(true) => range.follow(),
-        Some(false) => range.show_all(),
+        Some(false) => range.select_all(),
         None => {}
     });
 
     let tab = Memo::new(move |_| address.path.with(|path| tab_in(path)).unwrap_or(Tab::Overview));
+    charts.bind_keys(tab);
     keys::global(move |key| {
         let number = key.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
         let Some(tab) = number.and_then(|at| Tab::ALL.get(at)) else { return false };

@@ -7,7 +7,7 @@ use viz::span::Span;
 
 use super::StepSelection;
 use crate::canvas::Margins;
-use crate::range::chosen;
+use crate::range::span_in_address;
 use crate::route::Address;
 use crate::widgets::TooltipPlace;
 
@@ -38,7 +38,7 @@ pub struct Zoom {
 impl Zoom {
     /// Returns the part that the address names.
     pub fn new(selection: StepSelection, address: Address) -> Self {
-        let (time, rows) = (chosen(address, "time"), chosen(address, "ranks"));
+        let (time, rows) = (span_in_address(address, "time"), span_in_address(address, "ranks"));
         let ranks = Memo::new(move |_| {
             selection.drawn.with(|drawn| drawn.as_ref().map_or(4, |drawn| drawn.gantt.rows()))
         });

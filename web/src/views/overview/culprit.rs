@@ -13,7 +13,7 @@ use wire::views::Verdict;
 use crate::api::{self, Cells, Ranks};
 use crate::live::{Live, Turn};
 use crate::range::Range;
-use crate::route::{Address, RunId};
+use crate::route::RunId;
 use crate::xy::{Hit, Ink, Mark, Picture, Shown, Xy};
 
 /// The number of points of a line.
@@ -41,9 +41,9 @@ type Lines = (Wanted, Tile, Tile);
 #[component]
 pub fn Culprit(verdict: Memo<Option<Verdict>>) -> impl IntoView {
     let (live, range) = (expect_context::<Live>(), expect_context::<Range>());
-    let (run, address) = (expect_context::<RunId>(), expect_context::<Address>());
+    let run = expect_context::<RunId>();
     let turn = live.turn(AGAIN_MILLIS);
-    let has_steps = Memo::new(move |_| !range.known().is_empty());
+    let has_steps = Memo::new(move |_| !range.stored().is_empty());
     let wanted = Memo::new(move |_| {
         let _ = has_steps.get();
         let (rank, measure, reduce, onset) = verdict.with(|verdict| {
@@ -53,9 +53,9 @@ pub fn Culprit(verdict: Memo<Option<Verdict>>) -> impl IntoView {
             Some((rank, measure(verdict.cause), reduce, verdict.onset.map(|onset| onset.step)))
         })?;
         let turn = turn.get();
-        let steps = range.selected().or_else(|| {
-            let known = live.steps.with_value(|steps| steps.bounds());
-            (!known.is_empty()).then(|| model::range::ends(known))
+        let steps = range.selected_ends().or_else(|| {
+            let stored = live.steps.with_value(|steps| steps.bounds());
+            (!stored.is_empty()).then(|| model::range::ends(stored))
         })?;
         Some(Wanted { rank, measure, reduce, steps, onset, turn })
     });
@@ -90,9 +90,7 @@ pub fn Culprit(verdict: Memo<Option<Verdict>>) -> impl IntoView {
                 height=170.0
                 axes=("step", "time")
                 picture=picture
-                on_choose=Callback::new(move |step: f64| {
-                    address.go_to_step(&run.get_untracked(), step.max(0.0) as u64);
-                })
+                is_over_steps=true
             />
         </div>
     }

@@ -15,7 +15,7 @@ use super::RanksSelection;
 use crate::api::{self, Cells, Ranks};
 use crate::live::{Live, Turn};
 use crate::range::Range;
-use crate::route::{Address, RunId};
+use crate::route::RunId;
 use crate::theme::Theme;
 use crate::widgets::LineKey;
 use crate::xy::{Hit, Ink, Mark, Picture, Shown, Xy};
@@ -51,8 +51,8 @@ struct Wanted {
     /// The reduction of steps that share a point, as in the heatmap.
     reduce: Reduce,
     steps: (u64, u64),
-    /// The visible steps, as in the heatmap below.
-    view: Span,
+    /// As in the heatmap below.
+    visible: Span,
     /// Changes when newer cells are to be fetched.
     turn: Turn,
 }
@@ -68,7 +68,7 @@ struct Found {
 #[component]
 pub fn Lines(selection: RanksSelection, every: bool) -> impl IntoView {
     let (live, range) = (expect_context::<Live>(), expect_context::<Range>());
-    let (run, address) = (expect_context::<RunId>(), expect_context::<Address>());
+    let run = expect_context::<RunId>();
     let theme = expect_context::<Theme>();
     let turn = live.turn(AGAIN_MILLIS);
     let wanted = Memo::new(move |_| {
@@ -80,21 +80,12 @@ pub fn Lines(selection: RanksSelection, every: bool) -> impl IntoView {
         };
         ranks.sort_unstable();
         ranks.truncate(MAX_LINES);
-        let view = range.view();
-        let known = range.known();
-        let steps = model::range::ends(Span::new(view.start.max(known.start), view.end.min(known.end)));
+        let steps = range.visible_ends()?;
         let measure = selection.cells.measure.get();
         let reduce = selection.cells.reduce.get();
         let strokes = strokes(&ranks, selection.culprit.get(), live.steps.with_value(|steps| steps.ranks));
-        (!ranks.is_empty() && !known.is_empty()).then_some(Wanted {
-            ranks,
-            strokes,
-            measure,
-            reduce,
-            steps,
-            view,
-            turn,
-        })
+        let visible = range.visible();
+        (!ranks.is_empty()).then_some(Wanted { ranks, strokes, measure, reduce, steps, visible, turn })
     });
     let seldom: Signal<Option<Wanted>> =
         signal_throttled(wanted, if every { AT_MOST_EVERY_MILLIS } else { BAND_AT_MOST_EVERY_MILLIS });
@@ -129,9 +120,7 @@ pub fn Lines(selection: RanksSelection, every: bool) -> impl IntoView {
             height=220.0
             axes=("step", "time")
             picture=picture
-            on_choose=Callback::new(move |step: f64| {
-                address.go_to_step(&run.get_untracked(), step.max(0.0) as u64);
-            })
+            is_over_steps=true
         />
     }
 }
@@ -203,8 +192,8 @@ fn picture(found: &Found) -> Shown {
         return Err("No observed step of these ranks is in memory.".into());
     }
     let (low, high) = (values().fold(0.0, f64::min), values().fold(0.0, f64::max));
-    let view = found.wanted.view;
-    let (x, y) = (Axis::linear(view.start, view.end), Axis::linear(low, ticks::ceiling(high * 1.05)));
+    let visible = found.wanted.visible;
+    let (x, y) = (Axis::linear(visible.start, visible.end), Axis::linear(low, ticks::ceiling(high * 1.05)));
     let mut hits: Vec<Hit> = lines
         .iter()
         .zip(&found.wanted.ranks)
@@ -222,7 +211,7 @@ fn picture(found: &Found) -> Shown {
     Ok(Arc::new(Picture {
         x,
         y,
-        x_ticks: ticks::whole(view, 8).into_iter().map(in_middle).collect(),
+        x_ticks: ticks::whole(visible, 8).into_iter().map(in_middle).collect(),
         y_ticks: y.ticks(4, units::nanos),
         hits,
         marks,

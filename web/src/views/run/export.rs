@@ -44,8 +44,9 @@ pub fn Export(open: RwSignal<bool>) -> impl IntoView {
             let which = which(steps);
             let of_steps =
                 STEPS.map(|(what, name, use_)| (what, name, api::export_url(&run, name, steps), use_));
-            let of_report = REPORTS
-                .map(|(what, name, use_)| (what, name, api::report_url(&run, name, range.selected()), use_));
+            let of_report = REPORTS.map(|(what, name, use_)| {
+                (what, name, api::report_url(&run, name, range.selected_ends()), use_)
+            });
             view! {
                 <section>
                     <h3>"Steps for other tools"</h3>
@@ -76,9 +77,9 @@ fn which(steps: Option<(u64, u64)>) -> String {
 }
 
 fn newest_in_view(live: Live, range: Range) -> Option<(u64, u64)> {
-    let view = range.view();
+    let visible = range.visible();
     live.steps.with_value(|steps| {
-        let shown = &steps.step[steps.rows_in(view)];
+        let shown = &steps.step[steps.rows_in(visible)];
         let last = *shown.last()?;
         Some((shown.first()?.max(&(last + 1).saturating_sub(MAX_STEPS)).to_owned(), last))
     })

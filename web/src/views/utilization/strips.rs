@@ -4,14 +4,12 @@ use leptos::prelude::*;
 use leptos_use::signal_throttled;
 use model::utilization::{Measures, spread, written};
 use units::capitalized;
-use viz::span::Span;
 use wire::live::tile::{Measure, Reduce};
 use wire::usage::{Usage, UsageUnit};
 use wire::views::RecentUsage;
 
 use crate::api::{self, Cells, Ranks};
 use crate::heatmap::{self, Form, Heatmap, Selection};
-use crate::keys;
 use crate::live::{Live, Turn};
 use crate::range::Range;
 use crate::route::{Address, RunId};
@@ -45,14 +43,6 @@ pub fn Strips(usage: Memo<Vec<RecentUsage>>, culprit: Memo<Option<u32>>) -> impl
         let names: Vec<&str> = measures.with(|all| all.zero.iter().map(|usage| usage.name()).collect());
         (!names.is_empty()).then(|| format!("0 on all ranks so far: {}.", names.join(", ")))
     };
-    let (address, range) = (expect_context::<Address>(), expect_context::<Range>());
-    keys::global(move |key| match key {
-        "Escape" => {
-            address.set([("step", None), ("rank", Some("none".into()))]);
-            true
-        }
-        _ => range.key(key),
-    });
     let content = move || {
         view! {
             <section class="panel" aria-label="Utilization over steps" data-testid="strips">
@@ -112,11 +102,7 @@ fn Strip(usage: Usage, culprit: Memo<Option<u32>>) -> impl IntoView {
 fn spread_of(usage: Usage) -> Memo<Option<String>> {
     let (live, range, run) = (expect_context::<Live>(), expect_context::<Range>(), expect_context::<RunId>());
     let turn = live.turn(AGAIN_MILLIS);
-    let wanted = Memo::new(move |_| {
-        let (view, known) = (range.view(), range.known());
-        let shown = Span::new(view.start.max(known.start), view.end.min(known.end));
-        (!known.is_empty()).then(|| (model::range::ends(shown), turn.get()))
-    });
+    let wanted = Memo::new(move |_| range.visible_ends().map(|steps| (steps, turn.get())));
     let seldom: Signal<Option<((u64, u64), Turn)>> = signal_throttled(wanted, AT_MOST_EVERY_MILLIS);
     let reduce = if usage.unit() == UsageUnit::Count { Reduce::Max } else { Reduce::Mean };
     let measure = Measure::Usage(usage);

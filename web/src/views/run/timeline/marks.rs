@@ -38,13 +38,13 @@ pub fn Marks() -> impl IntoView {
     let placed = Memo::new(move |_| placed(live));
     let lanes = move || placed.with(|placed| placed.iter().map(|one| one.lane + 1).max().unwrap_or(1));
     let place = move |steps: (u64, u64)| {
-        let bounds = range.known();
-        let share = |step: f64| (bounds.to_pixel(step, 100.0)).clamp(0.0, 100.0);
+        let stored = range.stored();
+        let share = |step: f64| (stored.to_pixel(step, 100.0)).clamp(0.0, 100.0);
         let (left, right) = (share(steps.0 as f64), share(steps.1 as f64 + 1.0));
         (format!("{left:.3}%"), format!("{:.3}%", right - left))
     };
     // Near the right edge, the text of an event is on the left of its step.
-    let is_late = move |steps: (u64, u64)| range.known().to_pixel(steps.0 as f64, 1.0) > 0.9;
+    let is_late = move |steps: (u64, u64)| range.stored().to_pixel(steps.0 as f64, 1.0) > 0.9;
     let one = move |mark: Placed| {
         let Placed { kind, text, says, steps, lane } = mark;
         view! {
@@ -57,7 +57,7 @@ pub fn Marks() -> impl IntoView {
                 style:left=move || place(steps).0
                 style:width=move || place(steps).1
                 style:top=pixels(lane as f64 * LANE_PIXELS)
-                on:click=move |_| range.choose(Span::new(steps.0 as f64, steps.1 as f64 + 1.0))
+                on:click=move |_| range.select(Span::new(steps.0 as f64, steps.1 as f64 + 1.0))
             >
                 <span>{text}</span>
             </button>
