@@ -4,6 +4,7 @@
 //! * [`route`] holds the address, [`live`] the data, and [`range`] the visible steps. Each is a set of signals, and
 //!   every view is a function of them.
 //! * [`step_chart`] decides what a click, a drag and the keys do on charts over steps, and [`keys`] lists the keys.
+//! * [`polled`] fetches what the server does not push.
 //! * [`plot`] puts rasters on the page, and [`pen`] draws axes and text over them. Text, tables and controls are plain elements.
 //! * The dashboard has no access to the server's clock, stores only the theme, and sends requests only to its own
 //!   origin.
@@ -28,6 +29,7 @@ mod overhead;
 mod pen;
 mod periods;
 mod plot;
+mod polled;
 mod range;
 mod route;
 mod run_choice;

@@ -28,6 +28,7 @@ use crate::heatmap::{self, Heatmap};
 use crate::live::Live;
 use crate::periods::since_fault;
 use crate::plot::Stretch;
+use crate::polled::polled;
 use crate::range::Range;
 use crate::route::{Address, RunId};
 use crate::theme::Theme;
@@ -35,7 +36,7 @@ use crate::tiles::Tiles;
 use crate::with_steps::WithSteps;
 
 /// The time after which the devices are asked for again, in milliseconds.
-const DEVICES_MILLIS: u64 = 5_000;
+const DEVICES_MILLIS: f64 = 5_000.0;
 
 /// The selection of the view, from the address.
 #[derive(Clone, Copy)]
@@ -49,7 +50,7 @@ pub struct RanksSelection {
     /// The rank that the worst verdict names first.
     pub culprit: Memo<Option<u32>>,
     /// All ranks of the selected step, or of the newest one, or the reason why they are missing.
-    pub ranks: LocalResource<Option<Result<Arc<StepRanks>, String>>>,
+    pub ranks: Memo<Option<Result<Arc<StepRanks>, String>>>,
     /// The report over the steps since the worst fault began, or over all shown steps. Means over healthy steps as well
     /// would hide half of the fault.
     pub report: Signal<Option<Arc<Report>>>,
@@ -58,7 +59,7 @@ pub struct RanksSelection {
 }
 
 impl RanksSelection {
-    fn new(address: Address, live: Live, range: Range, run: RunId) -> Self {
+    fn new(address: Address, live: Live, range: Range) -> Self {
         let measure = Memo::new(move |_| {
             let of_step = |measure: &Measure| Measure::OF_STEPS.contains(measure);
             let chosen = address.param("measure").and_then(|key| Measure::from_key(&key)).filter(of_step);
@@ -87,9 +88,9 @@ impl RanksSelection {
             arrangement,
             pinned,
             culprit,
-            ranks: step_ranks(cells.step, live, range, run),
+            ranks: step_ranks(cells.step, live, range),
             report: since_fault(),
-            devices: devices(live, run),
+            devices: devices(),
         }
     }
 
@@ -116,14 +117,9 @@ impl RanksSelection {
     }
 }
 
-/// Fetches the devices of the ranks, and again while the run is live.
-fn devices(live: Live, run: RunId) -> Signal<Vec<RankDevice>> {
-    let turn = live.turn(DEVICES_MILLIS);
-    let devices = LocalResource::new(move || {
-        turn.track();
-        let run = run.get();
-        async move { api::devices(&run).await.unwrap_or_default() }
-    });
+fn devices() -> Signal<Vec<RankDevice>> {
+    let devices =
+        polled(Some(DEVICES_MILLIS), || Some(()), |run, ()| async move { api::devices(&run).await.ok() });
     Signal::derive(move || devices.get().unwrap_or_default())
 }
 
@@ -133,37 +129,37 @@ fn step_ranks(
     step: Memo<Option<u64>>,
     live: Live,
     range: Range,
-    run: RunId,
-) -> LocalResource<Option<Result<Arc<StepRanks>, String>>> {
-    let has_steps = Memo::new(move |_| !range.stored().is_empty());
-    let wanted = Memo::new(move |_| {
-        // The table changes once per second, because a table that changes with every step cannot be read.
-        live.now.track();
-        let _ = has_steps.get();
-        // The newest step of a run that failed is one that some ranks never ran.
-        let last = || {
-            live.run.with(|run| {
-                let report = &run.as_ref()?.report;
-                report.step_range.filter(|_| report.state.has_ended()).map(|(_, last)| last)
-            })
-        };
-        let newest = || {
-            live.steps.with_value(|steps| {
-                let known = steps.bounds();
-                steps.step.get(steps.rows_in(known).end.checked_sub(1)?).copied()
-            })
-        };
-        step.get().or_else(|| range.last_selected.get()).or_else(last).or_else(newest)
-    });
-    LocalResource::new(move || {
-        let (run, step) = (run.get(), wanted.get());
-        async move { Some(api::step_ranks(&run, step?).await.map(Arc::new)) }
-    })
+) -> Memo<Option<Result<Arc<StepRanks>, String>>> {
+    // The newest step of a run that failed is one that some ranks never ran.
+    let last = move || {
+        live.run.with(|run| {
+            let report = &run.as_ref()?.report;
+            report.step_range.filter(|_| report.state.has_ended()).map(|(_, last)| last)
+        })
+    };
+    let wanted = Memo::new(move |_| step.get().or_else(|| range.last_selected.get()).or_else(last));
+    let newest = move || {
+        live.steps.with_value(|steps| {
+            let stored = steps.bounds();
+            steps.step.get(steps.rows_in(stored).end.checked_sub(1)?).copied()
+        })
+    };
+    polled(
+        Signal::derive(move || wanted.get().is_none().then_some(NEWEST_MILLIS)),
+        move || (!range.stored().is_empty()).then(|| wanted.get()),
+        move |run, step| {
+            let step = step.or_else(newest);
+            async move { Some(api::step_ranks(&run, step?).await.map(Arc::new)) }
+        },
+    )
 }
+
+/// The time for which the table shows the newest step, in milliseconds. A table that changes with every step cannot be read.
+const NEWEST_MILLIS: f64 = 1_000.0;
 
 /// The time for which rows keep their places in a live run, in milliseconds. Rows that change places with every report
 /// cannot be followed.
-const STEADY_MILLIS: u64 = 10_000;
+const STEADY_MILLIS: f64 = 10_000.0;
 
 /// The least and the largest height of the heatmap.
 const HEIGHT_PIXELS: (f64, f64) = (320.0, 640.0);
@@ -176,7 +172,7 @@ const FEW: usize = 8;
 pub fn Ranks() -> impl IntoView {
     let (address, range) = (expect_context::<Address>(), expect_context::<Range>());
     let (live, run) = (expect_context::<Live>(), expect_context::<RunId>());
-    let selection = RanksSelection::new(address, live, range, run);
+    let selection = RanksSelection::new(address, live, range);
     // A link to a step shows that step once it has arrived.
     let wanted = StoredValue::new(selection.cells.step.get_untracked());
     Effect::new(move |_| {

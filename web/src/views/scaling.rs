@@ -15,14 +15,14 @@ use self::tables::{Predictions, Runs};
 use self::what_if::WhatIf;
 use crate::api;
 use crate::download;
-use crate::live::Live;
+use crate::polled::polled;
 use crate::route::{Address, RunId};
 use crate::run_choice::ChoiceOf;
 use crate::theme::Theme;
 use crate::xy::{Shown, Xy};
 
 /// The time after which the answer for a live run is requested again, in milliseconds.
-const AGAIN_MILLIS: u64 = 5_000;
+const AGAIN_MILLIS: f64 = 5_000.0;
 
 /// The server's answer, or the reason why there is none. `None` before the first answer.
 type Answered = Signal<Option<Result<Arc<Answer>, String>>>;
@@ -178,16 +178,14 @@ fn Assumptions(answer: Signal<Option<Arc<Answer>>>) -> impl IntoView {
 /// Fetches the answer, and again every few seconds while the run is live. An error replaces no answer of the same run and
 /// baseline.
 fn fetch(baseline: Memo<Option<String>>) -> Answered {
-    let (live, run) = (expect_context::<Live>(), expect_context::<RunId>());
-    let turn = live.turn(AGAIN_MILLIS);
-    let fetched = LocalResource::new(move || {
-        turn.track();
-        let wanted = (run.get(), baseline.get());
-        async move {
-            let answer = api::scaling(&wanted.0, wanted.1.as_deref()).await;
-            (wanted, answer.map(Arc::new))
-        }
-    });
+    let fetched = polled(
+        Some(AGAIN_MILLIS),
+        move || Some(baseline.get()),
+        |run, baseline| async move {
+            let answer = api::scaling(&run, baseline.as_deref()).await;
+            Some(((run, baseline), answer.map(Arc::new)))
+        },
+    );
     let kept = Memo::new(move |old: Option<&Option<Fetched>>| match (fetched.get(), old) {
         (Some((wanted, Err(_))), Some(Some((before, Ok(answer))))) if *before == wanted => {
             Some((wanted, Ok(answer.clone())))

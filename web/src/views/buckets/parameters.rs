@@ -8,7 +8,7 @@ use wire::views::{BucketParameters, ModuleLayouts};
 use super::StepSelection;
 use crate::api;
 use crate::live::Live;
-use crate::route::RunId;
+use crate::polled::polled;
 use crate::table::{Column, Table};
 
 /// A parameter of the bucket.
@@ -52,7 +52,7 @@ fn find<'a>(modules: &'a [ModuleLayouts], wanted: &BucketParameters) -> Option<&
 /// The panel.
 #[component]
 pub fn Parameters(selection: StepSelection) -> impl IntoView {
-    let (live, run) = (expect_context::<Live>(), expect_context::<RunId>());
+    let live = expect_context::<Live>();
     let wanted = Memo::new(move |_| {
         let bucket = selection.bucket.get()?;
         live.run.with(|run| {
@@ -68,16 +68,11 @@ pub fn Parameters(selection: StepSelection) -> impl IntoView {
             named.map(|parameters| (parameters.module, parameters.generation)).collect::<Vec<_>>()
         })
     });
-    let fetched = LocalResource::new(move || {
-        generations.track();
-        selection.bucket.track();
-        let run = run.get();
-        async move { api::layouts(&run).await.ok() }
-    });
-    // The old content stays while the server is unreachable. The notice tells the user.
-    let modules = Memo::new(move |old: Option<&Option<Vec<ModuleLayouts>>>| {
-        fetched.get().flatten().or_else(|| old.cloned().flatten())
-    });
+    let modules = polled(
+        None,
+        move || Some((generations.get(), selection.bucket.get())),
+        |run, _| async move { api::layouts(&run).await.ok() },
+    );
     let bucket = Memo::new(move |_| {
         let wanted = wanted.get()?;
         modules.with(|modules| find(modules.as_ref()?, &wanted).cloned())

@@ -7,31 +7,22 @@ use wire::views::captures::{Capture, CaptureOutcome, CapturedRank, StoredTrace, 
 
 use crate::api;
 use crate::live::Live;
+use crate::polled::polled;
 use crate::route::RunId;
 use crate::socket::Link;
 use crate::traced::Differences;
 
-/// The time between two fetches while a rank has not answered, and otherwise, in seconds.
-const FETCH_EVERY_SECONDS: (f64, f64) = (1.0, 5.0);
+/// The time between two fetches while a rank has not answered, and otherwise, in milliseconds.
+const FETCH_MILLIS: (f64, f64) = (1_000.0, 5_000.0);
 
 /// The section.
 #[component]
 pub fn Traces(rank: Memo<Option<u32>>, other: Memo<Option<u32>>) -> impl IntoView {
-    let (live, run) = (expect_context::<Live>(), expect_context::<RunId>());
+    let live = expect_context::<Live>();
     let is_waiting = RwSignal::new(false);
-    let turn = Memo::new(move |_| {
-        let every = if is_waiting.get() { FETCH_EVERY_SECONDS.0 } else { FETCH_EVERY_SECONDS.1 };
-        (live.now.get() / 1_000.0 / every) as u64
-    });
-    let fetched = LocalResource::new(move || {
-        turn.track();
-        let run = run.get();
-        async move { api::captures(&run).await.ok() }
-    });
-    // The old content stays while the server is unreachable.
-    let captures = Memo::new(move |old: Option<&Option<Vec<Capture>>>| {
-        fetched.get().flatten().or_else(|| old.cloned().flatten())
-    });
+    let interval =
+        Signal::derive(move || Some(if is_waiting.get() { FETCH_MILLIS.0 } else { FETCH_MILLIS.1 }));
+    let captures = polled(interval, || Some(()), |run, ()| async move { api::captures(&run).await.ok() });
     let has_ended =
         Memo::new(move |_| live.run.with(|run| run.as_ref().is_none_or(|run| run.summary.state.has_ended())));
     Effect::new(move |_| {

@@ -12,25 +12,21 @@ use wire::views::{RankDevice, Report};
 
 use super::RanksSelection;
 use crate::api;
-use crate::live::Live;
-use crate::route::RunId;
+use crate::polled::polled;
 use crate::terms::Term;
 
 /// The time after which the waterfall of the newest step is asked for again, in milliseconds.
-const WATERFALL_MILLIS: u64 = 5_000;
+const WATERFALL_MILLIS: f64 = 5_000.0;
 
 /// The panel.
 #[component]
 pub fn Differences(selection: RanksSelection) -> impl IntoView {
-    let (live, run) = (expect_context::<Live>(), expect_context::<RunId>());
-    let turn = live.turn(WATERFALL_MILLIS);
-    let waterfall = LocalResource::new(move || {
-        turn.track();
-        // Waterfalls are large: one is fetched only to compare a rank that the user has chosen.
-        let (run, step) = (run.get(), selection.cells.step.get());
-        let is_compared = selection.is_chosen();
-        async move { if is_compared { api::waterfall(&run, step).await.ok().map(Arc::new) } else { None } }
-    });
+    // Waterfalls are large: one is fetched only to compare a rank that the user has chosen.
+    let waterfall = polled(
+        Some(WATERFALL_MILLIS),
+        move || selection.is_chosen().then(|| selection.cells.step.get()),
+        |run, step| async move { api::waterfall(&run, step).await.ok().map(Arc::new) },
+    );
     let content = move || {
         let compared = selection.compared();
         let report = selection.report.get()?;
@@ -38,7 +34,7 @@ pub fn Differences(selection: RanksSelection) -> impl IntoView {
             view! { <p class="quiet">"Select or pin a rank, in the list or in the chart, to see what differs from the others."</p> }
                 .into_any()
         } else {
-            let waterfall = waterfall.get().flatten();
+            let waterfall = waterfall.get();
             tables(&report, waterfall.as_deref(), &selection.devices.get(), &compared)
         })
     };

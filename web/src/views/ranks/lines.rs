@@ -13,9 +13,9 @@ use wire::live::tile::{Measure, Reduce, Tile};
 
 use super::RanksSelection;
 use crate::api::{self, Cells, Ranks};
-use crate::live::{Live, Turn};
+use crate::live::Live;
+use crate::polled::polled;
 use crate::range::Range;
-use crate::route::RunId;
 use crate::theme::Theme;
 use crate::widgets::LineKey;
 use crate::xy::{Hit, Ink, Mark, Picture, Shown, Xy};
@@ -27,7 +27,7 @@ const BAND_ROWS: u32 = 256;
 /// The largest number of lines.
 const MAX_LINES: usize = 8;
 /// The time between requests during a live run, in milliseconds.
-const AGAIN_MILLIS: u64 = 2_000;
+const AGAIN_MILLIS: f64 = 2_000.0;
 /// The shortest time between two requests, in milliseconds. A drag changes the range in every frame, and so does a live
 /// run, which never rests.
 const AT_MOST_EVERY_MILLIS: f64 = 400.0;
@@ -53,8 +53,8 @@ struct Wanted {
     steps: (u64, u64),
     /// As in the heatmap below.
     visible: Span,
-    /// Changes when newer cells are to be fetched.
-    turn: Turn,
+    /// True if the band of all ranks is drawn.
+    has_band: bool,
 }
 
 /// The compared ranks' cells, and those of all ranks.
@@ -68,11 +68,8 @@ struct Found {
 #[component]
 pub fn Lines(selection: RanksSelection, every: bool) -> impl IntoView {
     let (live, range) = (expect_context::<Live>(), expect_context::<Range>());
-    let run = expect_context::<RunId>();
     let theme = expect_context::<Theme>();
-    let turn = live.turn(AGAIN_MILLIS);
     let wanted = Memo::new(move |_| {
-        let turn = turn.get();
         let mut ranks = if every {
             live.steps.with_value(|steps| (0..steps.ranks as u32).collect())
         } else {
@@ -85,14 +82,19 @@ pub fn Lines(selection: RanksSelection, every: bool) -> impl IntoView {
         let reduce = selection.cells.reduce.get();
         let strokes = strokes(&ranks, selection.culprit.get(), live.steps.with_value(|steps| steps.ranks));
         let visible = range.visible();
-        (!ranks.is_empty()).then_some(Wanted { ranks, strokes, measure, reduce, steps, visible, turn })
+        (!ranks.is_empty()).then_some(Wanted {
+            ranks,
+            strokes,
+            measure,
+            reduce,
+            steps,
+            visible,
+            has_band: !every,
+        })
     });
     let seldom: Signal<Option<Wanted>> =
         signal_throttled(wanted, if every { AT_MOST_EVERY_MILLIS } else { BAND_AT_MOST_EVERY_MILLIS });
-    let found = LocalResource::new(move || {
-        let (id, wanted) = (run.get(), seldom.get());
-        async move { fetch(&id, wanted?, !every).await }
-    });
+    let found = polled(Some(AGAIN_MILLIS), move || seldom.get(), fetch);
     // A drag changes `wanted` in every frame. The picture changes when newer cells arrive.
     let shown = Memo::new(move |_| {
         wanted.with(|wanted| wanted.as_ref().map(|wanted| (wanted.ranks.clone(), wanted.strokes.clone())))
@@ -101,7 +103,7 @@ pub fn Lines(selection: RanksSelection, every: bool) -> impl IntoView {
         if shown.with(Option::is_none) {
             return Err("Select or pin a rank, in the list or in the chart.".into());
         }
-        found.map(|found| found.as_ref().map(picture)).flatten().unwrap_or_else(|| Err("Loading…".into()))
+        found.with(|found| found.as_deref().map(picture)).unwrap_or_else(|| Err("Loading…".into()))
     });
     let legend = move || {
         let (ranks, strokes) = shown.get().unwrap_or_default();
@@ -140,19 +142,19 @@ fn strokes(ranks: &[u32], culprit: Option<u32>, all: usize) -> Vec<Stroke> {
     ranks.iter().enumerate().map(stroke).collect()
 }
 
-async fn fetch(run: &str, wanted: Wanted, with_band: bool) -> Option<Found> {
-    let Wanted { ranks, measure, reduce, steps, .. } = wanted.clone();
+async fn fetch(run: String, wanted: Wanted) -> Option<Arc<Found>> {
+    let Wanted { ranks, measure, reduce, steps, has_band, .. } = wanted.clone();
     let most = (POINTS, ranks.len() as u32);
-    let of_ranks = Cells { measure, reduce, steps, ranks: Ranks::Listed(ranks), most };
-    let lines = api::tile(run, of_ranks).await.ok()?;
-    let all = if with_band {
+    let listed = Cells { measure, reduce, steps, ranks: Ranks::Listed(ranks), most };
+    let lines = api::tile(&run, listed).await.ok()?;
+    let all = if has_band {
         let ranks = Ranks::Between(0, u32::MAX);
         let cells = Cells { measure, reduce: Reduce::Mean, steps, ranks, most: (POINTS, BAND_ROWS) };
-        Some(api::tile(run, cells).await.ok()?)
+        Some(api::tile(&run, cells).await.ok()?)
     } else {
         None
     };
-    Some(Found { wanted, lines, all })
+    Some(Arc::new(Found { wanted, lines, all }))
 }
 
 /// Moves a tick to the middle of its step, as on the axis of the heatmap.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use leptos::prelude::*;
 use leptos::task::spawn_local;
-use leptos_use::use_interval_fn;
 use model::runs::overlay::{self, Over, Reading, Times};
 use viz::palette;
 use viz::steps::Steps;
@@ -22,7 +21,7 @@ const COLUMNS: usize = 1_000;
 /// The number of columns from which the pointer reads.
 const READINGS: usize = 240;
 /// The interval at which the steps of unfinished runs are requested again, in milliseconds. An answer contains all steps.
-const AGAIN_MILLIS: u64 = 10_000;
+const AGAIN_MILLIS: f64 = 10_000.0;
 
 /// The steps of a run as they were when the run had `of` steps, or the reason why they are missing.
 #[derive(Clone, PartialEq)]
@@ -38,7 +37,9 @@ type Store = RwSignal<BTreeMap<String, Fetched>>;
 pub fn Overlay(listing: Listing) -> impl IntoView {
     let store = Store::new(BTreeMap::new());
     Effect::new(move |_| listing.picked.get().iter().for_each(|id| fetch_once(listing, store, id)));
-    let again = move || {
+    let tick = listing.live.ticks(AGAIN_MILLIS);
+    Effect::new(move |_| {
+        tick.track();
         for id in listing.picked.get_untracked() {
             let now = steps_of(listing, &id);
             let is_old = |run: &Fetched| run.of != now || run.times.is_err();
@@ -46,8 +47,7 @@ pub fn Overlay(listing: Listing) -> impl IntoView {
                 fetch(listing, store, id);
             }
         }
-    };
-    use_interval_fn(again, AGAIN_MILLIS);
+    });
     let picture = Memo::new(move |_| {
         let runs: Vec<Line> =
             listing.picked.get().iter().enumerate().map(|(at, id)| line(listing, store, at, id)).collect();

@@ -10,7 +10,7 @@ use wire::views::RecentUsage;
 
 use crate::api::{self, Cells, Ranks};
 use crate::heatmap::{self, Form, Heatmap, Selection};
-use crate::live::{Live, Turn};
+use crate::polled::polled;
 use crate::range::Range;
 use crate::route::{Address, RunId};
 use crate::tiles::Tiles;
@@ -21,7 +21,7 @@ const HEIGHTS: (f64, f64) = (16.0, 96.0);
 /// The largest number of rows that a text is made from.
 const MAX_ROWS: u32 = 4_096;
 /// The time between requests for a text during a live run, in milliseconds.
-const AGAIN_MILLIS: u64 = 2_000;
+const AGAIN_MILLIS: f64 = 2_000.0;
 /// The shortest time between two requests, in milliseconds. A drag changes the range in every frame.
 const AT_MOST_EVERY_MILLIS: f64 = 400.0;
 
@@ -78,7 +78,7 @@ fn Strip(usage: Usage, culprit: Memo<Option<u32>>) -> impl IntoView {
     let selection = Selection::new(expect_context::<Address>(), measure, in_order, culprit, worst);
     let tiles = Tiles::new(expect_context::<RunId>());
     let ends = heatmap::scale(tiles, measure);
-    let spread = spread_of(usage);
+    let spread = fetched_spread(usage);
     let end = move |read: fn((f32, f32)) -> f32| written(usage, read(ends.get()));
     view! {
         <section class="strip" aria-label=usage.name() data-testid=format!("strip-{}", Measure::Usage(usage).key())>
@@ -99,26 +99,22 @@ fn Strip(usage: Usage, culprit: Memo<Option<u32>>) -> impl IntoView {
 }
 
 /// Fetches the mean of each rank over the shown steps, and says how the ranks differ.
-fn spread_of(usage: Usage) -> Memo<Option<String>> {
-    let (live, range, run) = (expect_context::<Live>(), expect_context::<Range>(), expect_context::<RunId>());
-    let turn = live.turn(AGAIN_MILLIS);
-    let wanted = Memo::new(move |_| range.visible_ends().map(|steps| (steps, turn.get())));
-    let seldom: Signal<Option<((u64, u64), Turn)>> = signal_throttled(wanted, AT_MOST_EVERY_MILLIS);
-    let reduce = if usage.unit() == UsageUnit::Count { Reduce::Max } else { Reduce::Mean };
-    let measure = Measure::Usage(usage);
-    let found = LocalResource::new(move || {
-        let (run, wanted) = (run.get(), seldom.get());
-        async move {
+fn fetched_spread(usage: Usage) -> Memo<Option<String>> {
+    let range = expect_context::<Range>();
+    let wanted = Memo::new(move |_| range.visible_ends());
+    let wanted: Signal<Option<(u64, u64)>> = signal_throttled(wanted, AT_MOST_EVERY_MILLIS);
+    polled(
+        Some(AGAIN_MILLIS),
+        move || wanted.get(),
+        move |run, steps| async move {
             let cells = Cells {
-                measure,
-                reduce,
-                steps: wanted?.0,
+                measure: Measure::Usage(usage),
+                reduce: if usage.unit() == UsageUnit::Count { Reduce::Max } else { Reduce::Mean },
+                steps,
                 ranks: Ranks::Between(0, u32::MAX),
                 most: (1, MAX_ROWS),
             };
             spread(usage, &api::tile(&run, cells).await.ok()?)
-        }
-    });
-    // The old text stays until the new one arrives.
-    Memo::new(move |old: Option<&Option<String>>| found.get().unwrap_or_else(|| old.cloned().flatten()))
+        },
+    )
 }

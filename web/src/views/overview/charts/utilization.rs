@@ -16,11 +16,11 @@ use wire::views::ComputedOn;
 use super::{MARGINS, WITH_STEPS};
 use crate::api::{self, Cells, Ranks};
 use crate::canvas::Size;
-use crate::live::{Live, Turn};
+use crate::live::Live;
 use crate::pen::Pen;
 use crate::plot::Stretch;
+use crate::polled::polled;
 use crate::range::Range;
-use crate::route::RunId;
 use crate::step_chart::{StepChart, StepCharts, draw_step_axis};
 use crate::widgets::Legend;
 
@@ -31,7 +31,7 @@ const RUNNING: Rgba = palette::part(Part::ExposedTransfer);
 /// The largest number of points of the devices' line.
 const MAX_POINTS: u32 = 1_024;
 /// The time between requests during a live run, in milliseconds.
-const AGAIN_MILLIS: u64 = 2_000;
+const AGAIN_MILLIS: f64 = 2_000.0;
 /// The shortest time between two requests, in milliseconds. A drag changes the range in every frame.
 const AT_MOST_EVERY_MILLIS: f64 = 400.0;
 
@@ -113,27 +113,24 @@ pub(super) fn UtilizationChart(is_last: bool) -> impl IntoView {
 
 /// Fetches the share of the time in which devices run kernels, as the mean over ranks; `None` without devices.
 fn running_devices() -> Memo<Option<Points>> {
-    let (live, range, run) = (expect_context::<Live>(), expect_context::<Range>(), expect_context::<RunId>());
-    let turn = live.turn(AGAIN_MILLIS);
+    let (live, range) = (expect_context::<Live>(), expect_context::<Range>());
     let has_devices = move || {
         live.run.with(|run| run.as_ref().is_some_and(|run| run.report.computed_on == ComputedOn::Gpu))
     };
-    let wanted =
-        Memo::new(move |_| range.visible_ends().filter(|_| has_devices()).map(|steps| (steps, turn.get())));
-    let seldom: Signal<Option<((u64, u64), Turn)>> = signal_throttled(wanted, AT_MOST_EVERY_MILLIS);
-    let found = LocalResource::new(move || {
-        let (run, wanted) = (run.get(), seldom.get());
-        async move {
+    let wanted = Memo::new(move |_| range.visible_ends().filter(|_| has_devices()));
+    let wanted: Signal<Option<(u64, u64)>> = signal_throttled(wanted, AT_MOST_EVERY_MILLIS);
+    polled(
+        Some(AGAIN_MILLIS),
+        move || wanted.get(),
+        |run, steps| async move {
             let cells = Cells {
                 measure: Measure::Usage(Usage::DeviceBusy),
                 reduce: Reduce::Mean,
-                steps: wanted?.0,
+                steps,
                 ranks: Ranks::Between(0, u32::MAX),
                 most: (MAX_POINTS, 1),
             };
             Points::of(&api::tile(&run, cells).await.ok()?)
-        }
-    });
-    // The old line stays until the new one arrives.
-    Memo::new(move |old: Option<&Option<Points>>| found.get().unwrap_or_else(|| old.cloned().flatten()))
+        },
+    )
 }
