@@ -224,48 +224,6 @@ pub fn Ranks() -> impl IntoView {
 #[component]
 fn Controls(selection: RanksSelection, tiles: Tiles, ends: Memo<(f32, f32)>) -> impl IntoView {
     let theme = expect_context::<Theme>();
-    let address = selection.cells.address;
-    let pools = [Reduce::Max, Reduce::Mean, Reduce::Median]
-        .map(|pool| {
-            let title = match pool {
-                Reduce::Max => "A pixel shows the maximum of its cells: slow cells never disappear",
-                Reduce::Mean => "A pixel shows the mean of its cells: single slow cells may disappear",
-                Reduce::Median => {
-                    "A pixel shows the median of its cells: slow cells disappear unless most are slow"
-                }
-                Reduce::Min => "A pixel shows the minimum of its cells",
-            };
-            view! {
-                <button
-                    aria-pressed=move || (selection.cells.reduce.get() == pool).to_string()
-                    title=title
-                    on:click=move |_| address.set([("pool", Some(pool.name().into()))])
-                >
-                    {pool.name()}
-                </button>
-            }
-        })
-        .collect_view();
-    let orders = Order::ALL
-        .map(|order| {
-            view! {
-                <button
-                    aria-pressed=move || (selection.arrangement.get() == order).to_string()
-                    on:click=move |_| address.set([("order", Some(order.key().into())), ("ranks", None)])
-                >
-                    {order.name()}
-                </button>
-            }
-        })
-        .collect_view();
-    let has_idle = expect_context::<Live>().has_idle();
-    let options = Measure::OF_STEPS
-        .map(|measure| {
-            let is_hidden = move || measure == Measure::Part(Part::Idle) && !has_idle.get();
-            let chosen = Signal::derive(move || selection.cells.measure.get() == measure);
-            view! { <option value=measure.key() selected=chosen hidden=is_hidden>{measure.name()}</option> }
-        })
-        .collect_view();
     let low = move || match (selection.cells.measure.get(), ends.get().0) {
         (Measure::Lateness, _) => "≤ 0".to_owned(),
         (_, 0.0) => "0".to_owned(),
@@ -273,17 +231,13 @@ fn Controls(selection: RanksSelection, tiles: Tiles, ends: Memo<(f32, f32)>) -> 
     };
     view! {
         <div class="panel-head">
-            <label class="field">
-                <span>"Measure"</span>
-                <select
-                    data-testid="measure"
-                    on:change=move |event| address.set([("measure", Some(event_target_value(&event)))])
-                >
-                    {options}
-                </select>
-            </label>
-            <div class="segments" role="group" aria-label="Rows">{orders}</div>
-            <div class="segments" role="group" aria-label="Reduction">{pools}</div>
+            <MeasureChoice cells=selection.cells />
+            <div class="segments" role="group" aria-label="Rows">
+                {Order::ALL.map(|order| order_button(selection, order)).collect_view()}
+            </div>
+            <div class="segments" role="group" aria-label="Reduction">
+                {[Reduce::Max, Reduce::Mean, Reduce::Median].map(|pool| pool_button(selection, pool)).collect_view()}
+            </div>
             <div class="scale" data-testid="scale">
                 <span>{low}</span>
                 <i class="cividis" aria-hidden="true"></i>
@@ -298,6 +252,54 @@ fn Controls(selection: RanksSelection, tiles: Tiles, ends: Memo<(f32, f32)>) -> 
         </div>
     }
     .into_any()
+}
+
+#[component]
+fn MeasureChoice(cells: heatmap::Selection) -> impl IntoView {
+    let has_idle = expect_context::<Live>().has_idle();
+    let option = move |measure: Measure| {
+        let is_hidden = move || measure == Measure::Part(Part::Idle) && !has_idle.get();
+        let is_chosen = Signal::derive(move || cells.measure.get() == measure);
+        view! { <option value=measure.key() selected=is_chosen hidden=is_hidden>{measure.name()}</option> }
+    };
+    let choose = move |event| cells.address.set([("measure", Some(event_target_value(&event)))]);
+    view! {
+        <label class="field">
+            <span>"Measure"</span>
+            <select data-testid="measure" on:change=choose>
+                {Measure::OF_STEPS.map(option).collect_view()}
+            </select>
+        </label>
+    }
+}
+
+fn order_button(selection: RanksSelection, order: Order) -> impl IntoView {
+    let choose = move |_| {
+        selection.cells.address.set([("order", Some(order.key().into())), ("ranks", None)]);
+    };
+    view! {
+        <button aria-pressed=move || (selection.arrangement.get() == order).to_string() on:click=choose>
+            {order.name()}
+        </button>
+    }
+}
+
+fn pool_button(selection: RanksSelection, pool: Reduce) -> impl IntoView {
+    let title = match pool {
+        Reduce::Max => "A pixel shows the maximum of its cells: slow cells never disappear",
+        Reduce::Mean => "A pixel shows the mean of its cells: single slow cells may disappear",
+        Reduce::Median => "A pixel shows the median of its cells: slow cells disappear unless most are slow",
+        Reduce::Min => "A pixel shows the minimum of its cells",
+    };
+    view! {
+        <button
+            aria-pressed=move || (selection.cells.reduce.get() == pool).to_string()
+            title=title
+            on:click=move |_| selection.cells.address.set([("pool", Some(pool.name().into()))])
+        >
+            {pool.name()}
+        </button>
+    }
 }
 
 /// Formats the loaded cells as a CSV table.

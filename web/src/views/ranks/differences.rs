@@ -71,40 +71,6 @@ fn tables(
     if parts.is_empty() {
         return view! { <p class="quiet">"No other rank has observed steps to compare with."</p> }.into_any();
     }
-    let part = |difference: Difference| {
-        let by = difference.selected - difference.others;
-        view! {
-            <tr>
-                <th scope="row"><Term name=difference.name /></th>
-                <td class="number">{units::nanos(difference.selected)}</td>
-                <td class="number">{units::nanos(difference.others)}</td>
-                <td class="number" class:more={by > difference.others * 0.1}>{units::signed_nanos(by)}</td>
-            </tr>
-        }
-    };
-    let bucket = |difference: Difference| {
-        let by = difference.selected - difference.others;
-        view! {
-            <tr>
-                <th scope="row" class="given">{format!("time up to {}, step {}", difference.name, units::count(step))}</th>
-                <td class="number">{units::nanos(difference.selected)}</td>
-                <td class="number">{units::nanos(difference.others)}</td>
-                <td class="number" class:more={by > 0.0}>{units::signed_nanos(by)}</td>
-            </tr>
-        }
-    };
-    let share = |kind: &'static str| {
-        move |difference: Difference| {
-            view! {
-                <tr>
-                    <th scope="row" class="given">{kind}{difference.name}</th>
-                    <td class="number">{units::percent(difference.selected)}</td>
-                    <td class="number">{units::percent(difference.others)}</td>
-                    <td></td>
-                </tr>
-            }
-        }
-    };
     view! {
         <table class="ledger">
             <thead>
@@ -116,14 +82,49 @@ fn tables(
                 </tr>
             </thead>
             <tbody>
-                {parts.into_iter().map(part).collect_view()}
-                {buckets.into_iter().map(bucket).collect_view()}
-                {hosts.into_iter().map(share("host ")).collect_view()}
-                {devices.into_iter().map(share("")).collect_view()}
-                {attributes.into_iter().map(share("")).collect_view()}
+                {parts.into_iter().map(part_row).collect_view()}
+                {buckets.into_iter().map(|bucket| bucket_row(&bucket, step)).collect_view()}
+                {hosts.into_iter().map(|host| share_row("host ", host)).collect_view()}
+                {devices.into_iter().map(|device| share_row("", device)).collect_view()}
+                {attributes.into_iter().map(|attribute| share_row("", attribute)).collect_view()}
             </tbody>
         </table>
         {is_same.then(|| view! { <p class="quiet">"All ranks run the same software and have the same labels."</p> })}
     }
     .into_any()
+}
+
+fn part_row(difference: Difference) -> impl IntoView {
+    let by = difference.selected - difference.others;
+    view! {
+        <tr>
+            <th scope="row"><Term name=difference.name /></th>
+            <td class="number">{units::nanos(difference.selected)}</td>
+            <td class="number">{units::nanos(difference.others)}</td>
+            <td class="number" class:more={by > difference.others * 0.1}>{units::signed_nanos(by)}</td>
+        </tr>
+    }
+}
+
+fn bucket_row(difference: &Difference, step: u64) -> impl IntoView + use<> {
+    let by = difference.selected - difference.others;
+    view! {
+        <tr>
+            <th scope="row" class="given">{format!("time up to {}, step {}", difference.name, units::count(step))}</th>
+            <td class="number">{units::nanos(difference.selected)}</td>
+            <td class="number">{units::nanos(difference.others)}</td>
+            <td class="number" class:more={by > 0.0}>{units::signed_nanos(by)}</td>
+        </tr>
+    }
+}
+
+fn share_row(kind: &'static str, difference: Difference) -> impl IntoView {
+    view! {
+        <tr>
+            <th scope="row" class="given">{kind}{difference.name}</th>
+            <td class="number">{units::percent(difference.selected)}</td>
+            <td class="number">{units::percent(difference.others)}</td>
+            <td></td>
+        </tr>
+    }
 }
