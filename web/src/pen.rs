@@ -87,13 +87,13 @@ impl Pen {
     /// Labels rows on the left: as many as there is room for, and always the selected one.
     pub fn rows_left(&self, view: Span, chosen: Option<usize>, names: impl Fn(usize) -> String) {
         let pixels = self.size.height / view.len();
-        let every = (14.0 / pixels).ceil().max(1.0);
-        let every = viz::ticks::spacing(every, 1).max(1.0) as usize;
+        let fitting = (14.0 / pixels).ceil().max(1.0);
+        let spacing = viz::ticks::spacing(fitting, 1).max(1.0) as usize;
         let first = view.start.max(0.0).floor() as usize;
         for row in first..view.end.ceil() as usize {
             let is_chosen = chosen == Some(row);
-            let crowded = chosen.is_some_and(|chosen| chosen.abs_diff(row) < every);
-            if !is_chosen && (row % every != 0 || crowded) {
+            let crowded = chosen.is_some_and(|chosen| chosen.abs_diff(row) < spacing);
+            if !is_chosen && (row % spacing != 0 || crowded) {
                 continue;
             }
             let y = view.to_pixel(row as f64 + 0.5, self.size.height);

@@ -59,7 +59,7 @@ fn Sampled() -> impl IntoView {
     let interval = Signal::derive(move || Some(if is_waiting.get() { WAITING_MILLIS } else { FETCH_MILLIS }));
     let stacks = polled(interval, || Some(()), |run, ()| async move { api::stacks(&run).await.ok() });
     let ranks = Memo::new(move |_| {
-        stacks.with(|stacks| stacks.iter().flatten().map(|one| one.rank.0).collect::<Vec<u32>>())
+        stacks.with(|stacks| stacks.iter().flatten().map(|sampled| sampled.rank.0).collect::<Vec<u32>>())
     });
     let culprit = Memo::new(move |_| {
         live.run.with(|run| {
@@ -87,7 +87,7 @@ fn Sampled() -> impl IntoView {
     let compared = Memo::new(move |_| {
         let profile = |rank: u32| {
             stacks.with(|stacks| {
-                let found = stacks.iter().flatten().find(|one| one.rank.0 == rank)?;
+                let found = stacks.iter().flatten().find(|sampled| sampled.rank.0 == rank)?;
                 found.stacks.profile().cloned()
             })
         };
@@ -221,8 +221,8 @@ fn Status(stacks: Memo<Option<Vec<RankStacks>>>, rank: Memo<Option<u32>>) -> imp
                     .into()
             }
             (Some(stacks), Some(rank)) => {
-                let found = stacks.iter().find(|one| one.rank.0 == rank);
-                match found.map(|one| &one.stacks.outcome) {
+                let found = stacks.iter().find(|sampled| sampled.rank.0 == rank);
+                match found.map(|sampled| &sampled.stacks.outcome) {
                     Some(StacksOutcome::Refused { reason }) => {
                         format!("Rank {rank} has no stacks: {reason}.")
                     }

@@ -61,14 +61,14 @@ pub struct RanksSelection {
 impl RanksSelection {
     fn new(address: Address, live: Live, range: Range) -> Self {
         let measure = Memo::new(move |_| {
-            let of_step = |measure: &Measure| Measure::OF_STEPS.contains(measure);
-            let chosen = address.param("measure").and_then(|key| Measure::from_key(&key)).filter(of_step);
-            let of_cause = || {
+            let is_per_step = |measure: &Measure| Measure::OF_STEPS.contains(measure);
+            let chosen = address.param("measure").and_then(|key| Measure::from_key(&key)).filter(is_per_step);
+            let shows_cause = || {
                 live.run.with(|run| {
                     run.as_ref().and_then(|run| Some(verdict::measure(run.report.verdicts.first()?.cause)))
                 })
             };
-            chosen.or_else(of_cause).unwrap_or(Measure::Lateness)
+            chosen.or_else(shows_cause).unwrap_or(Measure::Lateness)
         });
         let arrangement = Memo::new(move |_| {
             let chosen = address.param("order").and_then(|key| Order::from_key(&key));
@@ -199,7 +199,7 @@ pub fn Ranks() -> impl IntoView {
             <div class="split">
                 <section class="panel grow" aria-label="Ranks over steps">
                     <Controls selection=selection tiles=tiles ends=ends />
-                    <Show when=move || few.get()><Lines selection=selection every=true /></Show>
+                    <Show when=move || few.get()><Lines selection=selection all=true /></Show>
                     <Heatmap selection=selection.cells tiles=tiles ends=ends form=heatmap::Form::ALONE heights=heights />
                 </section>
                 <RankDetail selection=selection />
@@ -210,7 +210,7 @@ pub fn Ranks() -> impl IntoView {
                     <div class="panel-head">
                         <h2>"Compared ranks"<small>" the pinned and the selected rank against the band of the others"</small></h2>
                     </div>
-                    <Lines selection=selection every=false />
+                    <Lines selection=selection all=false />
                 </section>
                 <Differences selection=selection />
             </div>

@@ -17,7 +17,7 @@ use crate::api;
 use crate::download;
 use crate::polled::polled;
 use crate::route::{Address, RunId};
-use crate::run_choice::ChoiceOf;
+use crate::run_choice::GroupedChoice;
 use crate::theme::Theme;
 use crate::xy::{Shown, Xy};
 
@@ -121,7 +121,7 @@ fn Efficiency(said: Said, has_predictions: Memo<bool>) -> impl IntoView {
                         <li><i class="key dashed" aria-hidden="true"></i>"predicted, with its error band"</li>
                     </Show>
                 </ul>
-                <ChoiceOf key="baseline" name="Baseline" nothing=automatic groups=offered />
+                <GroupedChoice key="baseline" name="Baseline" nothing=automatic groups=offered />
             </div>
         </ChartPanel>
     }

@@ -54,7 +54,7 @@ pub fn Utilization() -> impl IntoView {
         live.run.with(|run| usage.with(|usage| run.as_ref().and_then(|run| answer(usage, &run.report))))
     };
     let on_processors = move || live.run.with(|run| on_processors(&run.as_ref()?.report.ledger));
-    let of_devices = move || {
+    let device_sentence = move || {
         let ranks = live.run.with(|run| run.as_ref().map_or(0, |run| run.report.ranks));
         samples.with(|samples| (!samples.is_empty()).then(|| sentence(samples, ranks)))
     };
@@ -64,7 +64,7 @@ pub fn Utilization() -> impl IntoView {
         Some(true) => view! {
             <p class="lead" data-testid="usage-answer">{answer}</p>
             <p data-testid="on-processors">{on_processors}</p>
-            <p class:hidden=move || !has_device.get() data-testid="device-sentence">{of_devices}</p>
+            <p class:hidden=move || !has_device.get() data-testid="device-sentence">{device_sentence}</p>
             <Strips usage=usage culprit=culprit />
             <RankLines rank=rank usage=usage />
             <Show when=move || has_device.get() fallback=NoDevices>

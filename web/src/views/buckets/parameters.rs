@@ -35,11 +35,11 @@ fn rows(bucket: &LayoutBucket) -> Vec<Row> {
 /// Describes a bucket: `12 parameters of float32, from layer4.1.conv2.weight to layer4.0.bn1.bias`.
 fn summary(bucket: &LayoutBucket) -> String {
     let number = units::count(bucket.parameters.len() as u64);
-    let of = if bucket.dtype.is_empty() { String::new() } else { format!(" of {}", bucket.dtype) };
+    let dtype = if bucket.dtype.is_empty() { String::new() } else { format!(" of {}", bucket.dtype) };
     match &bucket.parameters[..] {
         [] => "No parameters.".into(),
-        [only] => format!("1 parameter{of}: {only}."),
-        [first, .., last] => format!("{number} parameters{of}, from {first} to {last}."),
+        [only] => format!("1 parameter{dtype}: {only}."),
+        [first, .., last] => format!("{number} parameters{dtype}, from {first} to {last}."),
     }
 }
 
@@ -56,8 +56,8 @@ pub fn Parameters(selection: StepSelection) -> impl IntoView {
     let wanted = Memo::new(move |_| {
         let bucket = selection.bucket.get()?;
         live.run.with(|run| {
-            let mut of_bucket = run.as_ref()?.report.buckets.iter().filter(|stats| stats.bucket.0 == bucket);
-            of_bucket.find_map(|stats| stats.parameters.clone())
+            let mut stats = run.as_ref()?.report.buckets.iter().filter(|stats| stats.bucket.0 == bucket);
+            stats.find_map(|stats| stats.parameters.clone())
         })
     });
     // The layouts change with those that the report names. The parameters without a gradient are as of the selection.
@@ -106,7 +106,7 @@ fn Panel(
         }
     };
     let lines = move || {
-        let of_module = |module: &ModuleLayouts| {
+        let about = |module: &ModuleLayouts| {
             let different = (!module.different.is_empty()).then(|| layouts::differ(&module.different));
             view! {
                 <p class="quiet">{layouts::history(module)}</p>
@@ -114,7 +114,7 @@ fn Panel(
                 {different.map(|different| view! { <p role="alert">{different}"."</p> })}
             }
         };
-        modules.with(|modules| modules.iter().flatten().map(of_module).collect_view())
+        modules.with(|modules| modules.iter().flatten().map(about).collect_view())
     };
     let listed = Memo::new(move |_| bucket.with(|bucket| bucket.as_ref().map(rows).unwrap_or_default()));
     let number = |name: &'static str, read: fn((u64, u64, f64)) -> (f64, String)| {

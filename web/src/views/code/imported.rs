@@ -4,8 +4,8 @@ use leptos::either::EitherOf3;
 use leptos::prelude::*;
 use units::nanos;
 use wire::traces::{TraceSummary, TraceTotals};
-use wire::views::Culprit;
 use wire::views::captures::TraceComparison;
+use wire::views::{Culprit, Report};
 
 use crate::api;
 use crate::live::Live;
@@ -28,13 +28,13 @@ enum Shown {
 #[component]
 pub fn Imported() -> impl IntoView {
     let (live, address) = (expect_context::<Live>(), expect_context::<Address>());
-    let report = move |of: fn(&wire::views::Report) -> Vec<u32>| {
-        live.run.with(|run| run.as_ref().map(|run| of(&run.report)).unwrap_or_default())
+    let ranks_in = move |read: fn(&Report) -> Vec<u32>| {
+        live.run.with(|run| run.as_ref().map(|run| read(&run.report)).unwrap_or_default())
     };
     let ranks =
-        Memo::new(move |_| report(|report| report.ledger.iter().map(|ledger| ledger.rank.0).collect()));
+        Memo::new(move |_| ranks_in(|report| report.ledger.iter().map(|ledger| ledger.rank.0).collect()));
     let culprits = Memo::new(move |_| {
-        report(|report| {
+        ranks_in(|report| {
             let named = report.verdicts.iter().filter_map(|verdict| verdict.culprit.as_ref());
             named.flat_map(Culprit::ranks).copied().collect()
         })
@@ -84,7 +84,7 @@ pub fn Imported() -> impl IntoView {
                     <Sums summary=summary />
                 }),
                 Shown::Compared(found) => EitherOf3::B(view! {
-                    <p class="quiet" data-testid="traced-summary">{super::traces::told_of_both(&found)}</p>
+                    <p class="quiet" data-testid="traced-summary">{super::traces::tell_both(&found)}</p>
                     <Differences rows=found.rows sides=["This rank", "Other rank"] />
                 }),
                 Shown::Error(error) => EitherOf3::C(view! { <p class="error" role="status">{error}</p> }),

@@ -26,17 +26,18 @@ pub fn Traces(rank: Memo<Option<u32>>, other: Memo<Option<u32>>) -> impl IntoVie
     let has_ended =
         Memo::new(move |_| live.run.with(|run| run.as_ref().is_none_or(|run| run.summary.state.has_ended())));
     Effect::new(move |_| {
-        let newest = captures.with(|all| all.iter().flatten().next().is_some_and(|one| !one.is_complete()));
+        let newest =
+            captures.with(|all| all.iter().flatten().next().is_some_and(|newest| !newest.is_complete()));
         is_waiting.set(newest && !has_ended.get());
     });
     let shown = RwSignal::new(None::<u64>);
     // The chosen capture, or the newest with two traces.
     let compared = Memo::new(move |_| {
         captures.with(|all| {
-            let comparable = |one: &&Capture| one.stored().count() > 1;
+            let comparable = |capture: &&Capture| capture.stored().count() > 1;
             let mut found = all.iter().flatten().filter(comparable);
-            let chosen = found.clone().find(|one| Some(one.id) == shown.get());
-            chosen.or_else(|| found.next()).map(|one| one.id)
+            let chosen = found.clone().find(|capture| Some(capture.id) == shown.get());
+            chosen.or_else(|| found.next()).map(|capture| capture.id)
         })
     });
     let is_none = move || captures.with(|all| all.as_ref().is_some_and(Vec::is_empty));
@@ -56,7 +57,7 @@ pub fn Traces(rank: Memo<Option<u32>>, other: Memo<Option<u32>>) -> impl IntoVie
                 {move || {
                     let all = captures.get().unwrap_or_default();
                     all.into_iter()
-                        .map(|one| view! { <Listed capture=one compared=compared shown=shown has_ended=has_ended /> })
+                        .map(|capture| view! { <Listed capture=capture compared=compared shown=shown has_ended=has_ended /> })
                         .collect_view()
                 }}
             </ul>
@@ -105,7 +106,7 @@ fn Listed(
     let ranks = capture
         .ranks
         .into_iter()
-        .map(|one| view! { <Answer id=id one=one asked=first has_ended=has_ended /> });
+        .map(|captured| view! { <Answer id=id captured=captured asked=first has_ended=has_ended /> });
     let ranks = ranks.collect_view();
     view! {
         <li class="capture" data-testid="capture">
@@ -127,10 +128,10 @@ fn steps(first: u64, count: u32) -> String {
 
 /// The answer of one rank.
 #[component]
-fn Answer(id: u64, one: CapturedRank, asked: u64, has_ended: Memo<bool>) -> impl IntoView {
+fn Answer(id: u64, captured: CapturedRank, asked: u64, has_ended: Memo<bool>) -> impl IntoView {
     let run = expect_context::<RunId>();
-    let rank = one.rank.0;
-    let words = match one.outcome {
+    let rank = captured.rank.0;
+    let words = match captured.outcome {
         CaptureOutcome::Stored(stored) => {
             let href = move || format!("/api/v1/runs/{}/captures/{id}/ranks/{rank}", run.get());
             let name = format!("rank-{rank}.trace.json.gz");
@@ -186,13 +187,13 @@ fn Found(compared: TraceComparison) -> impl IntoView {
         more => format!(" {} more differ less.", units::count(more)),
     };
     view! {
-        <p class="quiet" data-testid="traces-summary">{told_of_both(&compared)}{left_out}</p>
+        <p class="quiet" data-testid="traces-summary">{tell_both(&compared)}{left_out}</p>
         <Differences rows=compared.rows sides=["First rank", "Other rank"] />
     }
 }
 
 /// Says how long the steps of both ranks take, how much of that is outside of operators, and how long kernels and gaps take.
-pub(super) fn told_of_both(compared: &TraceComparison) -> String {
+pub(super) fn tell_both(compared: &TraceComparison) -> String {
     let TraceComparison { rank, against, own, other, .. } = compared;
     let device = match (own.kernel_nanos.zip(own.gap_nanos), other.kernel_nanos.zip(other.gap_nanos)) {
         (Some(own), Some(other)) => format!(

@@ -64,13 +64,13 @@ struct Found {
     all: Option<Tile>,
 }
 
-/// The chart. `every` shows every rank, without a band.
+/// The chart. `all` shows every rank, without a band.
 #[component]
-pub fn Lines(selection: RanksSelection, every: bool) -> impl IntoView {
+pub fn Lines(selection: RanksSelection, all: bool) -> impl IntoView {
     let (live, range) = (expect_context::<Live>(), expect_context::<Range>());
     let theme = expect_context::<Theme>();
     let wanted = Memo::new(move |_| {
-        let mut ranks = if every {
+        let mut ranks = if all {
             live.steps.with_value(|steps| (0..steps.ranks as u32).collect())
         } else {
             selection.compared()
@@ -89,11 +89,11 @@ pub fn Lines(selection: RanksSelection, every: bool) -> impl IntoView {
             reduce,
             steps,
             visible,
-            has_band: !every,
+            has_band: !all,
         })
     });
     let seldom: Signal<Option<Wanted>> =
-        signal_throttled(wanted, if every { AT_MOST_EVERY_MILLIS } else { BAND_AT_MOST_EVERY_MILLIS });
+        signal_throttled(wanted, if all { AT_MOST_EVERY_MILLIS } else { BAND_AT_MOST_EVERY_MILLIS });
     let found = polled(Some(AGAIN_MILLIS), move || seldom.get(), fetch);
     // A drag changes `wanted` in every frame. The picture changes when newer cells arrive.
     let shown = Memo::new(move |_| {
@@ -118,7 +118,7 @@ pub fn Lines(selection: RanksSelection, every: bool) -> impl IntoView {
         <ul class="legend">{legend}</ul>
         <Xy
             label=Signal::derive(label)
-            testid=if every { "rank-lines" } else { "compared-lines" }
+            testid=if all { "rank-lines" } else { "compared-lines" }
             height=220.0
             axes=("step", "time")
             picture=picture
@@ -130,14 +130,14 @@ pub fn Lines(selection: RanksSelection, every: bool) -> impl IntoView {
 /// Returns how each rank's line is drawn. The culprit has a color of its own. In a small job, a rank has the same color in
 /// every chart.
 fn strokes(ranks: &[u32], culprit: Option<u32>, all: usize) -> Vec<Stroke> {
-    let of_other = |at: usize| {
+    let usual = |at: usize| {
         let (color, dashed) = palette::line(at);
         Stroke { ink: Ink::Data(color), dashed }
     };
     let stroke = |(at, &rank): (usize, &u32)| match rank {
         rank if Some(rank) == culprit => Stroke { ink: Ink::Alarm, dashed: false },
-        rank if all <= MAX_LINES => of_other(rank as usize),
-        _ => of_other(at),
+        rank if all <= MAX_LINES => usual(rank as usize),
+        _ => usual(at),
     };
     ranks.iter().enumerate().map(stroke).collect()
 }

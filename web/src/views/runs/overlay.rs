@@ -151,7 +151,7 @@ fn fetch(listing: Listing, store: Store, id: String) {
         let times = api::steps(&id).await.map(|frame| {
             let mut steps = Steps::default();
             steps.apply(&frame);
-            Arc::new(Times::of(&steps))
+            Arc::new(Times::new(&steps))
         });
         // The chart may be gone by now.
         let _gone = store.try_update(|all| all.insert(id, Fetched { count, times }));

@@ -95,7 +95,7 @@ fn RankLine(measure: Measure, rank: Memo<Option<u32>>, blamed: Memo<Vec<(u64, u6
     let order = Memo::new(move |_| rank.get().map(|rank| Arc::new(vec![rank])));
     let is_count = matches!(measure, Measure::Usage(usage) if usage.unit() == UsageUnit::Count);
     let reduce = if is_count { Reduce::Max } else { Reduce::Mean };
-    let points = Memo::new(move |_| tiles.with(|tile| tile.and_then(|(tile, _)| Points::of(tile))));
+    let points = Memo::new(move |_| tiles.with(|tile| tile.and_then(|(tile, _)| Points::from_tile(tile))));
     // A share has the same axis on all ranks. Other measures begin at 0 as well, so that a small change stays small.
     let top = move || match measure {
         Measure::Usage(usage) if usage.unit() == UsageUnit::Share => 1.0,

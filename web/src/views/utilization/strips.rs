@@ -30,9 +30,9 @@ const AT_MOST_EVERY_MILLIS: f64 = 400.0;
 pub fn Strips(usage: Memo<Vec<RecentUsage>>, culprit: Memo<Option<u32>>) -> impl IntoView {
     let measures = Memo::new(move |_| usage.with(|usage| Measures::new(usage)));
     let list = move |usages: fn(&Measures) -> &Vec<Usage>| {
-        let each = move || measures.with(|measures| usages(measures).clone());
+        let shown = move || measures.with(|measures| usages(measures).clone());
         view! {
-            <For each=each key=|usage| *usage let(usage)>
+            <For each=shown key=|usage| *usage let(usage)>
                 <Strip usage=usage culprit=culprit />
             </For>
         }

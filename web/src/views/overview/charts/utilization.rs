@@ -38,9 +38,9 @@ const AT_MOST_EVERY_MILLIS: f64 = 400.0;
 /// Returns the share of each step in which a rank computes, as the mean over ranks.
 fn computing(steps: &Steps) -> Points {
     let share = |row: usize| {
-        let of = |part: Part| steps.parts[part as usize][row];
-        let whole: f32 = Part::ALL.map(of).iter().sum();
-        COMPUTE.map(of).iter().sum::<f32>() / whole
+        let nanos = |part: Part| steps.parts[part as usize][row];
+        let whole: f32 = Part::ALL.map(nanos).iter().sum();
+        COMPUTE.map(nanos).iter().sum::<f32>() / whole
     };
     Points { step: steps.step.clone(), values: (0..steps.step.len()).map(share).collect() }
 }
@@ -130,7 +130,7 @@ fn running_devices() -> Memo<Option<Points>> {
                 ranks: Ranks::Between(0, u32::MAX),
                 most: (MAX_POINTS, 1),
             };
-            Points::of(&api::tile(&run, cells).await.ok()?)
+            Points::from_tile(&api::tile(&run, cells).await.ok()?)
         },
     )
 }
