@@ -56,11 +56,10 @@ impl Pen {
         self.context.restore();
     }
 
-    /// Draws a horizontal axis below the raster: marks with labels.
-    pub fn axis_below(&self, view: Span, ticks: &[Tick], centerd: bool) {
-        let offset = if centerd { 0.5 } else { 0.0 };
+    /// Draws the axis of steps below the raster: a mark and a label in the middle of each of these steps.
+    pub fn step_axis(&self, shown: Span, ticks: &[Tick]) {
         for tick in ticks {
-            let x = view.to_pixel(tick.value + offset, self.size.width);
+            let x = shown.to_pixel(tick.value + 0.5, self.size.width);
             if (0.0..=self.size.width).contains(&x) {
                 self.rect(x.round(), self.size.height, 1.0, 4.0, self.inks.grid);
                 self.text_below(x, 12.0, &tick.label, self.inks.muted);

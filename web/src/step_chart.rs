@@ -12,7 +12,8 @@
 //! | W S A D F L [ ] on the page of a run | see [`StepCharts::bind_keys`] |
 //!
 //! [`model::step_chart`] turns a gesture into an action, and [`StepCharts`] carries it out. A view draws its chart in a
-//! [`StepChart`]; a chart of points ([`crate::xy`]) passes its gestures to a [`StepInput`].
+//! [`StepChart`]; a chart of points ([`crate::xy`]) passes its gestures to a [`StepInput`]. The axis of the waterfall is the
+//! time within one step, and [`crate::views::buckets`] has what its pointer and keys do.
 
 use leptos::prelude::*;
 use model::brush::Brush;
@@ -106,7 +107,7 @@ impl StepCharts {
 
 /// Draws the axis of steps below a chart that shows these steps.
 pub fn draw_step_axis(pen: &Pen, size: Size, shown: Span) {
-    pen.axis_below(shown, &ticks::whole(shown, (size.width / LABEL_PIXELS) as usize), true);
+    pen.step_axis(shown, &ticks::whole(shown, (size.width / LABEL_PIXELS) as usize));
 }
 
 /// Which steps a chart shows.

@@ -57,7 +57,7 @@ fn Sampled() -> impl IntoView {
     let asked = RwSignal::new(None::<f64>);
     let is_waiting = Memo::new(move |_| asked.get().is_some_and(|until| live.now.get() < until));
     let interval = Signal::derive(move || Some(if is_waiting.get() { WAITING_MILLIS } else { FETCH_MILLIS }));
-    let stacks = polled(interval, || Some(()), |run, ()| async move { api::stacks(&run).await.ok() });
+    let stacks = polled(interval, Some(()), |run, ()| async move { api::stacks(&run).await.ok() });
     let ranks = Memo::new(move |_| {
         stacks.with(|stacks| stacks.iter().flatten().map(|sampled| sampled.rank.0).collect::<Vec<u32>>())
     });
@@ -211,7 +211,7 @@ fn Ask(rank: Memo<Option<u32>>, other: Memo<Option<u32>>, asked: RwSignal<Option
 
 /// Says why there is nothing to show.
 #[component]
-fn Status(stacks: Memo<Option<Vec<RankStacks>>>, rank: Memo<Option<u32>>) -> impl IntoView {
+fn Status(stacks: Signal<Option<Vec<RankStacks>>>, rank: Memo<Option<u32>>) -> impl IntoView {
     let words = move || {
         stacks.with(|stacks| match (stacks, rank.get()) {
             (None, _) => String::new(),

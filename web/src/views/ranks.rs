@@ -50,7 +50,7 @@ pub struct RanksSelection {
     /// The rank that the worst verdict names first.
     pub culprit: Memo<Option<u32>>,
     /// All ranks of the selected step, or of the newest one, or the reason why they are missing.
-    pub ranks: Memo<Option<Result<Arc<StepRanks>, String>>>,
+    pub ranks: Signal<Option<Result<Arc<StepRanks>, String>>>,
     /// The report over the steps since the worst fault began, or over all shown steps. Means over healthy steps as well
     /// would hide half of the fault.
     pub report: Signal<Option<Arc<Report>>>,
@@ -119,7 +119,7 @@ impl RanksSelection {
 
 fn devices() -> Signal<Vec<RankDevice>> {
     let devices =
-        polled(Some(DEVICES_MILLIS), || Some(()), |run, ()| async move { api::devices(&run).await.ok() });
+        polled(Some(DEVICES_MILLIS), Some(()), |run, ()| async move { api::devices(&run).await.ok() });
     Signal::derive(move || devices.get().unwrap_or_default())
 }
 
@@ -129,7 +129,7 @@ fn step_ranks(
     step: Memo<Option<u64>>,
     live: Live,
     range: Range,
-) -> Memo<Option<Result<Arc<StepRanks>, String>>> {
+) -> Signal<Option<Result<Arc<StepRanks>, String>>> {
     // The newest step of a run that failed is one that some ranks never ran.
     let last = move || {
         live.run.with(|run| {
@@ -146,8 +146,8 @@ fn step_ranks(
     };
     polled(
         Signal::derive(move || wanted.get().is_none().then_some(NEWEST_MILLIS)),
-        move || (!range.stored().is_empty()).then(|| wanted.get()),
-        move |run, step| {
+        Memo::new(move |_| (!range.stored().is_empty()).then(|| wanted.get())),
+        move |run, step: Option<u64>| {
             let step = step.or_else(newest);
             async move { Some(api::step_ranks(&run, step?).await.map(Arc::new)) }
         },

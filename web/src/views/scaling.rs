@@ -213,8 +213,8 @@ fn Assumptions(answer: Signal<Option<Arc<Answer>>>) -> impl IntoView {
 fn fetch(baseline: Memo<Option<String>>) -> Answered {
     let fetched = polled(
         Some(AGAIN_MILLIS),
-        move || Some(baseline.get()),
-        |run, baseline| async move {
+        Memo::new(move |_| Some(baseline.get())),
+        |run, baseline: Option<String>| async move {
             let answer = api::scaling(&run, baseline.as_deref()).await;
             Some(((run, baseline), answer.map(Arc::new)))
         },

@@ -41,7 +41,7 @@ async fn fetch(run: String, (): ()) -> Option<Fetched> {
 #[component]
 pub fn Utilization() -> impl IntoView {
     let live = expect_context::<Live>();
-    let known = polled(Some(SAMPLE_MILLIS), || Some(()), fetch);
+    let known = polled(Some(SAMPLE_MILLIS), Some(()), fetch);
     let culprit = Memo::new(move |_| live.run.with(|run| first_culprit(&run.as_ref()?.report)));
     let rank = selected_rank(expect_context::<Address>(), culprit);
     let usage = Memo::new(move |_| known.get().unwrap_or_default().usage);

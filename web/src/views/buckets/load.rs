@@ -25,7 +25,7 @@ pub struct Fetched {
 pub fn fetch(step: Memo<Option<u64>>) -> Fetched {
     let fetched = polled(
         Signal::derive(move || step.get().is_none().then_some(FOLLOW_MILLIS)),
-        move || Some(step.get()),
+        Memo::new(move |_| Some(step.get())),
         |run, step| async move { Some(api::waterfall(&run, step).await.map(Arc::new)) },
     );
     let keep = move |old: Option<&Option<Arc<Waterfall>>>| {

@@ -49,6 +49,9 @@ fn find<'a>(modules: &'a [ModuleLayouts], wanted: &BucketParameters) -> Option<&
     layout.buckets.iter().find(|bucket| bucket.bucket.0 == wanted.bucket)
 }
 
+/// The modules and generations of the layouts that a report names, and the selected bucket.
+type Named = (Vec<(u32, u32)>, Option<u32>);
+
 /// The panel.
 #[component]
 pub fn Parameters(selection: StepSelection) -> impl IntoView {
@@ -61,18 +64,15 @@ pub fn Parameters(selection: StepSelection) -> impl IntoView {
         })
     });
     // The layouts change with those that the report names. The parameters without a gradient are as of the selection.
-    let generations = Memo::new(move |_| {
-        live.run.with(|run| {
-            let named = run.iter().flat_map(|run| run.report.buckets.iter());
-            let named = named.filter_map(|stats| stats.parameters.as_ref());
-            named.map(|parameters| (parameters.module, parameters.generation)).collect::<Vec<_>>()
-        })
+    let named = Memo::new(move |_| {
+        let generations = live.run.with(|run| {
+            let stats = run.iter().flat_map(|run| run.report.buckets.iter());
+            let named = stats.filter_map(|stats| stats.parameters.as_ref());
+            named.map(|parameters| (parameters.module, parameters.generation)).collect()
+        });
+        Some((generations, selection.bucket.get()))
     });
-    let modules = polled(
-        None,
-        move || Some((generations.get(), selection.bucket.get())),
-        |run, _| async move { api::layouts(&run).await.ok() },
-    );
+    let modules = polled(None, named, |run, _: Named| async move { api::layouts(&run).await.ok() });
     let bucket = Memo::new(move |_| {
         let wanted = wanted.get()?;
         modules.with(|modules| find(modules.as_ref()?, &wanted).cloned())
@@ -84,7 +84,7 @@ pub fn Parameters(selection: StepSelection) -> impl IntoView {
 #[component]
 fn Panel(
     number: Memo<Option<u32>>,
-    modules: Memo<Option<Vec<ModuleLayouts>>>,
+    modules: Signal<Option<Vec<ModuleLayouts>>>,
     bucket: Memo<Option<LayoutBucket>>,
 ) -> impl IntoView {
     let title = Signal::derive(move || {

@@ -53,7 +53,7 @@ pub fn Imported() -> impl IntoView {
     let all = Memo::new(move |_| live.run.with(|run| run.as_ref()?.report.traced.clone()));
     let fetched = polled(
         None,
-        move || rank.get().map(|rank| (rank, other.get().filter(|other| *other != rank))),
+        Memo::new(move |_| rank.get().map(|rank| (rank, other.get().filter(|other| *other != rank)))),
         fetch,
     );
     let shown = move || match rank.get() {

@@ -22,7 +22,7 @@ pub fn Traces(rank: Memo<Option<u32>>, other: Memo<Option<u32>>) -> impl IntoVie
     let is_waiting = RwSignal::new(false);
     let interval =
         Signal::derive(move || Some(if is_waiting.get() { FETCH_MILLIS.0 } else { FETCH_MILLIS.1 }));
-    let captures = polled(interval, || Some(()), |run, ()| async move { api::captures(&run).await.ok() });
+    let captures = polled(interval, Some(()), |run, ()| async move { api::captures(&run).await.ok() });
     let has_ended =
         Memo::new(move |_| live.run.with(|run| run.as_ref().is_none_or(|run| run.summary.state.has_ended())));
     Effect::new(move |_| {

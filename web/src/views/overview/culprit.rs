@@ -54,7 +54,7 @@ pub fn Culprit(verdict: Memo<Option<Verdict>>) -> impl IntoView {
         })?;
         Some(Wanted { rank, measure, reduce, steps, onset })
     });
-    let lines = polled(Some(AGAIN_MILLIS), move || wanted.get(), fetch);
+    let lines = polled(Some(AGAIN_MILLIS), wanted, fetch);
     let picture = Signal::derive(move || {
         let picture = lines.with(|lines| lines.as_ref().map(picture));
         picture.unwrap_or_else(|| Err("Loading the culprit's steps…".into()))

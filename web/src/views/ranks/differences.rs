@@ -24,7 +24,7 @@ pub fn Differences(selection: RanksSelection) -> impl IntoView {
     // Waterfalls are large: one is fetched only to compare a rank that the user has chosen.
     let waterfall = polled(
         Some(WATERFALL_MILLIS),
-        move || selection.is_chosen().then(|| selection.cells.step.get()),
+        Memo::new(move |_| selection.is_chosen().then(|| selection.cells.step.get())),
         |run, step| async move { api::waterfall(&run, step).await.ok().map(Arc::new) },
     );
     let content = move || {

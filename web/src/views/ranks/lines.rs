@@ -94,7 +94,7 @@ pub fn Lines(selection: RanksSelection, all: bool) -> impl IntoView {
     });
     let seldom: Signal<Option<Wanted>> =
         signal_throttled(wanted, if all { AT_MOST_EVERY_MILLIS } else { BAND_AT_MOST_EVERY_MILLIS });
-    let found = polled(Some(AGAIN_MILLIS), move || seldom.get(), fetch);
+    let found = polled(Some(AGAIN_MILLIS), seldom, fetch);
     // A drag changes `wanted` in every frame. The picture changes when newer cells arrive.
     let shown = Memo::new(move |_| {
         wanted.with(|wanted| wanted.as_ref().map(|wanted| (wanted.ranks.clone(), wanted.strokes.clone())))

@@ -99,22 +99,18 @@ fn Strip(usage: Usage, culprit: Memo<Option<u32>>) -> impl IntoView {
 }
 
 /// Fetches the mean of each rank over the shown steps, and says how the ranks differ.
-fn fetched_spread(usage: Usage) -> Memo<Option<String>> {
+fn fetched_spread(usage: Usage) -> Signal<Option<String>> {
     let range = expect_context::<Range>();
     let wanted = Memo::new(move |_| range.visible_ends());
     let wanted: Signal<Option<(u64, u64)>> = signal_throttled(wanted, AT_MOST_EVERY_MILLIS);
-    polled(
-        Some(AGAIN_MILLIS),
-        move || wanted.get(),
-        move |run, steps| async move {
-            let cells = Cells {
-                measure: Measure::Usage(usage),
-                reduce: if usage.unit() == UsageUnit::Count { Reduce::Max } else { Reduce::Mean },
-                steps,
-                ranks: Ranks::Between(0, u32::MAX),
-                most: (1, MAX_ROWS),
-            };
-            spread(usage, &api::tile(&run, cells).await.ok()?)
-        },
-    )
+    polled(Some(AGAIN_MILLIS), wanted, move |run, steps| async move {
+        let cells = Cells {
+            measure: Measure::Usage(usage),
+            reduce: if usage.unit() == UsageUnit::Count { Reduce::Max } else { Reduce::Mean },
+            steps,
+            ranks: Ranks::Between(0, u32::MAX),
+            most: (1, MAX_ROWS),
+        };
+        spread(usage, &api::tile(&run, cells).await.ok()?)
+    })
 }

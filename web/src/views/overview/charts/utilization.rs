@@ -112,25 +112,21 @@ pub(super) fn UtilizationChart(is_last: bool) -> impl IntoView {
 }
 
 /// Fetches the share of the time in which devices run kernels, as the mean over ranks; `None` without devices.
-fn running_devices() -> Memo<Option<Points>> {
+fn running_devices() -> Signal<Option<Points>> {
     let (live, range) = (expect_context::<Live>(), expect_context::<Range>());
     let has_devices = move || {
         live.run.with(|run| run.as_ref().is_some_and(|run| run.report.computed_on == ComputedOn::Gpu))
     };
     let wanted = Memo::new(move |_| range.visible_ends().filter(|_| has_devices()));
     let wanted: Signal<Option<(u64, u64)>> = signal_throttled(wanted, AT_MOST_EVERY_MILLIS);
-    polled(
-        Some(AGAIN_MILLIS),
-        move || wanted.get(),
-        |run, steps| async move {
-            let cells = Cells {
-                measure: Measure::Usage(Usage::DeviceBusy),
-                reduce: Reduce::Mean,
-                steps,
-                ranks: Ranks::Between(0, u32::MAX),
-                most: (MAX_POINTS, 1),
-            };
-            Points::from_tile(&api::tile(&run, cells).await.ok()?)
-        },
-    )
+    polled(Some(AGAIN_MILLIS), wanted, |run, steps| async move {
+        let cells = Cells {
+            measure: Measure::Usage(Usage::DeviceBusy),
+            reduce: Reduce::Mean,
+            steps,
+            ranks: Ranks::Between(0, u32::MAX),
+            most: (MAX_POINTS, 1),
+        };
+        Points::from_tile(&api::tile(&run, cells).await.ok()?)
+    })
 }
