@@ -56,7 +56,7 @@ impl Search {
         }
     }
 
-    /// Begins anew, with the runs that the server has now.
+    /// Begins again, with the runs that the server has now.
     fn begin(self) {
         self.enter(String::new());
         spawn_local(async move {
