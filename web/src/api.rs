@@ -186,7 +186,7 @@ pub async fn traced(run: &str, rank: u32) -> Result<TraceSummary, String> {
     found
         .into_iter()
         .next()
-        .map(|one| one.summary)
+        .map(|trace| trace.summary)
         .ok_or_else(|| format!("There is no trace of rank {rank}."))
 }
 

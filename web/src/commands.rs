@@ -38,78 +38,100 @@ impl CommandList {
     }
 }
 
-/// The list. `run` is the run whose page is open; `help` opens the list of keys.
-#[component]
-pub fn Commands(run: Memo<Option<String>>, help: RwSignal<bool>) -> impl IntoView {
-    let list = expect_context::<CommandList>();
-    let live = expect_context::<Live>();
-    let (dialog, input) = (NodeRef::<html::Dialog>::new(), NodeRef::<html::Input>::new());
-    let typed = RwSignal::new(String::new());
-    let chosen = RwSignal::new(0usize);
-    let runs = RwSignal::new(Vec::<RunSummary>::new());
-    Effect::new(move |_| {
-        let Some(dialog) = dialog.get() else { return };
-        match (list.open.get(), dialog.open()) {
-            (true, false) => {
-                typed.set(String::new());
-                chosen.set(0);
-                drop(dialog.show_modal());
-                if let Some(input) = input.get() {
-                    let _ = input.focus();
-                }
-                spawn_local(async move {
-                    if let Ok(found) = api::runs().await {
-                        runs.set(found);
-                    }
-                });
+/// What the user has typed, and where they are in the list of what it finds.
+#[derive(Clone, Copy)]
+struct Search {
+    typed: RwSignal<String>,
+    /// The place of the marked command.
+    marked: RwSignal<usize>,
+    runs: RwSignal<Vec<RunSummary>>,
+}
+
+impl Search {
+    fn new() -> Self {
+        Self {
+            typed: RwSignal::new(String::new()),
+            marked: RwSignal::new(0),
+            runs: RwSignal::new(Vec::new()),
+        }
+    }
+
+    /// Begins again, with the runs that the server has now.
+    fn begin(self) {
+        self.enter(String::new());
+        spawn_local(async move {
+            if let Ok(found) = api::runs().await {
+                self.runs.set(found);
             }
-            (false, true) => dialog.close(),
-            _ => {}
-        }
-    });
-    let found = Memo::new(move |_| {
-        if !list.open.get() {
-            return Vec::new();
-        }
-        let run = run.get();
-        live.run.with(|shown| {
-            let report = shown.as_ref().map(|shown| &shown.report);
-            let run = run.as_deref().map(|run| (run, report));
-            runs.with(|runs| commands::find(&typed.get(), run, runs))
+        });
+    }
+
+    fn enter(self, text: String) {
+        self.typed.set(text);
+        self.marked.set(0);
+    }
+
+    fn found(self, run: Memo<Option<String>>) -> Memo<Vec<Command>> {
+        let (list, live) = (expect_context::<CommandList>(), expect_context::<Live>());
+        Memo::new(move |_| {
+            if !list.open.get() {
+                return Vec::new();
+            }
+            let run = run.get();
+            live.run.with(|shown| {
+                let report = shown.as_ref().map(|shown| &shown.report);
+                let run = run.as_deref().map(|run| (run, report));
+                self.runs.with(|runs| commands::find(&self.typed.get(), run, runs))
+            })
         })
-    });
-    let act = action(run, help);
-    let key = move |event: ev::KeyboardEvent| {
+    }
+
+    /// Arrow keys move the mark, and Enter carries out the marked command.
+    fn press(self, event: &ev::KeyboardEvent, found: Memo<Vec<Command>>, act: Callback<Command>) {
         let last = found.with(Vec::len).saturating_sub(1);
         match event.key().as_str() {
-            "ArrowDown" => chosen.update(|at| *at = (*at + 1).min(last)),
-            "ArrowUp" => chosen.update(|at| *at = at.saturating_sub(1)),
+            "ArrowDown" => self.marked.update(|at| *at = (*at + 1).min(last)),
+            "ArrowUp" => self.marked.update(|at| *at = at.saturating_sub(1)),
             "Enter" => {
-                if let Some(command) = found.with(|found| found.get(chosen.get()).cloned()) {
+                if let Some(command) = found.with(|found| found.get(self.marked.get()).cloned()) {
                     act.run(command);
                 }
             }
             _ => return,
         }
         event.prevent_default();
-    };
-    let line = move |(at, command): (usize, Command)| {
-        let (name, kind) = (command.name.clone(), command.kind);
-        view! {
-            <li
-                role="option"
-                id=format!("command-{at}")
-                aria-selected=move || (chosen.get() == at).to_string()
-                on:click=move |_| act.run(command.clone())
-            >
-                <span>{name}</span>
-                <small>{kind}</small>
-            </li>
+    }
+}
+
+/// The list. `run` is the run whose page is open; `help` opens the list of keys.
+#[component]
+pub fn Commands(run: Memo<Option<String>>, help: RwSignal<bool>) -> impl IntoView {
+    let list = expect_context::<CommandList>();
+    let (dialog, input) = (NodeRef::<html::Dialog>::new(), NodeRef::<html::Input>::new());
+    let search = Search::new();
+    Effect::new(move |_| {
+        let Some(dialog) = dialog.get() else { return };
+        match (list.open.get(), dialog.open()) {
+            (true, false) => {
+                drop(dialog.show_modal());
+                if let Some(input) = input.get() {
+                    let _ = input.focus();
+                }
+                search.begin();
+            }
+            (false, true) => dialog.close(),
+            _ => {}
         }
+    });
+    let found = search.found(run);
+    let act = action(run, help);
+    let lines = move || {
+        let found = found.get().into_iter().enumerate();
+        found
+            .map(|(at, command)| view! { <Line command=command at=at search=search act=act /> })
+            .collect_view()
     };
-    let lines = move || found.get().into_iter().enumerate().map(line).collect_view();
-    let nothing =
-        move || found.with(Vec::is_empty).then_some("Nothing found. Type a view, rank, step, host or run.");
+    let is_empty = move || found.with(Vec::is_empty);
     view! {
         <dialog
             class="dialog commands"
@@ -125,19 +147,35 @@ pub fn Commands(run: Memo<Option<String>>, help: RwSignal<bool>) -> impl IntoVie
                 aria-label="Find a view, rank, step, bucket, host, run or action"
                 aria-expanded="true"
                 aria-controls="command-list"
-                aria-activedescendant=move || found.with(|found| !found.is_empty()).then(|| format!("command-{}", chosen.get()))
+                aria-activedescendant=move || (!is_empty()).then(|| format!("command-{}", search.marked.get()))
                 placeholder="Find a view, rank, step, bucket, host, run or action"
                 data-testid="command-input"
-                prop:value=move || typed.get()
-                on:input=move |event| {
-                    typed.set(event_target_value(&event));
-                    chosen.set(0);
-                }
-                on:keydown=key
+                prop:value=move || search.typed.get()
+                on:input=move |event| search.enter(event_target_value(&event))
+                on:keydown=move |event| search.press(&event, found, act)
             />
             <ul id="command-list" role="listbox" aria-label="Commands">{lines}</ul>
-            <p class="quiet" role="status">{nothing}</p>
+            <p class="quiet" role="status">
+                {move || is_empty().then_some("Nothing found. Type a view, rank, step, host or run.")}
+            </p>
         </dialog>
+    }
+}
+
+/// A command in the list.
+#[component]
+fn Line(command: Command, at: usize, search: Search, act: Callback<Command>) -> impl IntoView {
+    let (name, kind) = (command.name.clone(), command.kind);
+    view! {
+        <li
+            role="option"
+            id=format!("command-{at}")
+            aria-selected=move || (search.marked.get() == at).to_string()
+            on:click=move |_| act.run(command.clone())
+        >
+            <span>{name}</span>
+            <small>{kind}</small>
+        </li>
     }
 }
 

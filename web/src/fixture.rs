@@ -7,6 +7,7 @@ use analysis::step::StepAnalysis;
 use leptos::prelude::*;
 use wire::batch::Instrumentation;
 use wire::ids::RunId;
+use wire::live::StepColumns;
 use wire::views::{Cause, Confidence, Culprit, Missing, Report, RunState, RunSummary, Verdict, VerdictState};
 
 use crate::live::{Live, RunView};
@@ -106,4 +107,21 @@ pub fn summary(id: &str, name: &str, state: RunState, step_time_nanos: u64) -> R
 pub fn show(live: Live, report: Report) {
     let summary = summary(report.run.as_str(), &report.name, report.state, 50_000_000);
     live.newest.set(Some(Arc::new(RunView { summary, report })));
+}
+
+/// Shows so many steps of two ranks, each with this number of samples.
+pub fn show_steps(live: Live, count: usize, samples: u64) {
+    let steps = StepColumns {
+        reset: true,
+        ranks: 2,
+        step: (0..count as u64).collect(),
+        ended_unix_nanos: vec![0; count],
+        step_nanos: vec![5e7; count],
+        samples: vec![samples; count],
+        overlap: vec![0.5; count],
+        parts: std::array::from_fn(|_| vec![1e6; count]),
+        flags: vec![0; count],
+    };
+    live.steps.update_value(|shown| assert!(shown.apply(&steps)));
+    live.drawn.update(|n| *n += 1);
 }

@@ -2,14 +2,14 @@
 
 mod selected_row;
 
-use std::ops::Range;
+use std::ops;
 use std::sync::Arc;
 
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 use viz::raster::{Frame, heatmap};
 use viz::span::Span;
-use viz::{measure, palette, ticks};
+use viz::{measure, palette};
 use wire::live::tile::{Measure, Reduce, Tile};
 
 use self::selected_row::SelectedRow;
@@ -18,12 +18,12 @@ use crate::canvas::{Margins, Size};
 use crate::keys;
 use crate::live::Live;
 use crate::pen::Pen;
-use crate::plot::{Draw, Gesture, OnGesture, Overlay, Plot};
-use crate::range::{self, Cursor, chosen};
+use crate::plot::{Draw, Overlay};
+use crate::range::{Range, span_in_address};
 use crate::route::{Address, RunId};
+use crate::step_chart::{Rows, StepChart, StepCharts, draw_step_axis};
 use crate::theme::Theme;
 use crate::tiles::{Cell, Shown, Tiles, View};
-use crate::widgets::{Tip, TooltipPlace};
 
 /// The smallest number of ranks to which the heatmap can zoom.
 const MIN_RANKS: f64 = 4.0;
@@ -113,9 +113,9 @@ pub fn selected_rank(address: Address, usual: Memo<Option<u32>>) -> Memo<Option<
 
 /// Returns both ends of the color scale for the visible cells.
 pub fn scale(tiles: Tiles, shown: Signal<Measure>) -> Memo<(f32, f32)> {
-    let (live, range) = (expect_context::<Live>(), expect_context::<range::Range>());
+    let (live, range) = (expect_context::<Live>(), expect_context::<Range>());
     Memo::new(move |_| {
-        let view = range.view();
+        let view = range.visible();
         // Differences below a hundredth of the step are not worth a color.
         let floor = match shown.get() {
             Measure::Usage(_) => 0.0,
@@ -133,7 +133,7 @@ pub fn scale(tiles: Tiles, shown: Signal<Measure>) -> Memo<(f32, f32)> {
 }
 
 /// Returns the columns of a tile that lie in a view.
-fn columns_in(tile: &Tile, view: Span) -> Range<usize> {
+fn columns_in(tile: &Tile, view: Span) -> ops::Range<usize> {
     let column = |step: f64| {
         let column = (step - tile.step as f64) / f64::from(tile.per_column);
         column.clamp(0.0, tile.columns() as f64) as usize
@@ -147,7 +147,8 @@ struct Map {
     selection: Selection,
     form: Form,
     live: Live,
-    range: range::Range,
+    range: Range,
+    charts: StepCharts,
     tiles: Tiles,
     /// The number of rows.
     ranks: Memo<usize>,
@@ -155,8 +156,6 @@ struct Map {
     zoomed: RwSignal<Option<Span>>,
     /// The visible rows.
     rows: Memo<Span>,
-    /// The place of the tooltip.
-    place: RwSignal<Option<TooltipPlace>>,
 }
 
 /// The height below which a row is hard to see, in pixels.
@@ -180,12 +179,13 @@ pub fn Heatmap(
         let listed = selection.order.with(|order| order.as_ref().map(|order| order.len()));
         listed.unwrap_or_else(|| live.steps.with_value(|steps| steps.ranks))
     });
-    let zoomed = chosen(expect_context::<Address>(), "ranks");
+    let zoomed = span_in_address(expect_context::<Address>(), "ranks");
     let map = Map {
         selection,
         form,
         live,
-        range: expect_context::<range::Range>(),
+        range: expect_context::<Range>(),
+        charts: expect_context::<StepCharts>(),
         tiles,
         ranks,
         zoomed,
@@ -193,12 +193,15 @@ pub fn Heatmap(
             let all = Span::new(0.0, ranks.get().max(1) as f64);
             zoomed.get().map_or(all, |span| span.clamp(all, MIN_RANKS))
         }),
-        place: RwSignal::new(None),
     };
-    keys::global(move |key| match key {
-        "W" => map.zoom_ranks(0.7),
-        "S" => map.zoom_ranks(1.0 / 0.7),
-        _ => false,
+    keys::global(move |key| {
+        match key {
+            "W" => map.zoom_ranks(0.7),
+            "S" => map.zoom_ranks(1.0 / 0.7),
+            "Escape" => selection.select(None),
+            _ => return false,
+        }
+        true
     });
     let height = Signal::derive(move || {
         let (least, most) = heights.get();
@@ -207,8 +210,7 @@ pub fn Heatmap(
     let label = move || {
         format!("{} of every rank over steps; the table below lists one step", selection.measure.get().name())
     };
-    let run = expect_context::<RunId>();
-    let tip = move || map.describe();
+    let rows = map.input(expect_context::<RunId>());
     view! {
         <p class="axis-names" class:hidden=form.is_strip aria-hidden="true">
             <span>"rank ↓"</span>
@@ -219,10 +221,10 @@ pub fn Heatmap(
         <Show when=move || map.hides_selected(height.get())>
             <SelectedRow selection=selection ends=ends />
         </Show>
-        <Plot label=label testid=form.testid height=height margins=margins
-            draw=map.draw(ends) overlay=map.overlay() on_gesture=map.on_gesture(run)>
-            <Tip place=map.place>{tip}</Tip>
-        </Plot>
+        <StepChart label=label testid=form.testid height=height margins=margins rows=rows
+            draw=map.draw(ends) overlay=map.overlay()>
+            {move || map.describe()}
+        </StepChart>
     }
     .into_any()
 }
@@ -239,7 +241,7 @@ impl Map {
         let theme = expect_context::<Theme>();
         let colors = palette::cividis_table();
         Box::new(move |frame: &mut Frame<'_>, _: Size| {
-            let (steps_view, ranks_view) = (self.range.view(), self.rows.get());
+            let (steps_view, ranks_view) = (self.range.visible(), self.rows.get());
             self.tiles.ensure(View {
                 selection: Shown {
                     measure: self.selection.measure.get(),
@@ -248,7 +250,7 @@ impl Map {
                 },
                 steps: steps_view,
                 ranks: ranks_view,
-                kept: self.range.known(),
+                stored: self.range.stored(),
                 all_ranks: self.ranks.get(),
                 pixels: (frame.width() as f64, frame.height() as f64),
             });
@@ -267,18 +269,15 @@ impl Map {
 
     fn overlay(self) -> Overlay {
         Box::new(move |pen: &Pen, size: Size| {
-            let (view, rows, selection) = (self.range.view(), self.rows.get(), self.selection);
+            let (view, rows, selection) = (self.range.visible(), self.rows.get(), self.selection);
             if !self.form.is_strip {
-                pen.axis_below(view, &ticks::whole(view, (size.width / 90.0) as usize), true);
+                draw_step_axis(pen, size, view);
             }
             let chosen = selection.rank.get().and_then(|rank| self.row_of(rank));
             pen.rows_left(rows, chosen, |row| self.rank_at(row).to_string());
             pen.clip();
-            let cursor = self.range.cursor.get();
-            if let Some(step) = cursor.step {
-                pen.crosshair(view.to_pixel(step as f64 + 0.5, size.width));
-            }
-            if let Some(row) = cursor.rank.and_then(|rank| self.row_of(rank)) {
+            self.charts.draw_crosshair(pen, size, view);
+            if let Some(row) = self.charts.crosshair.get().rank.and_then(|rank| self.row_of(rank)) {
                 let y = rows.to_pixel(row as f64 + 0.5, size.height).round();
                 pen.rect(0.0, y, size.width, 1.0, pen.inks.muted);
             }
@@ -291,45 +290,22 @@ impl Map {
         })
     }
 
-    fn on_gesture(self, run: RunId) -> OnGesture {
-        Box::new(move |gesture: Gesture, size: Size| match gesture {
-            Gesture::Move { x, y } => {
-                let over = self.cell(x, y, size);
-                self.place.set(over.map(|_| self.form.margins().place(x, y, size)));
-                let (step, rank) = (over.map(|(step, _)| step), over.map(|(_, rank)| rank));
-                self.range.cursor.set(Cursor { step, rank });
-                true
-            }
-            Gesture::Leave => {
-                self.place.set(None);
-                self.range.cursor.set(Cursor::default());
-                true
-            }
-            Gesture::Click { x, y } => {
-                self.select(self.cell(x, y, size), run);
-                true
-            }
-            Gesture::Pan { dx, dy } => {
-                self.range.pan(dx / size.width);
+    /// Returns what the pointer and keys do apart from those of all charts over steps.
+    fn input(self, run: RunId) -> Rows {
+        Rows {
+            rank_at: Callback::new(move |share: f64| {
+                let row = self.rows.get_untracked().to_value(share, 1.0).max(0.0) as usize;
+                let is_row = (0.0..1.0).contains(&share) && row < self.ranks.get_untracked();
+                is_row.then(|| untrack(|| self.rank_at(row)))
+            }),
+            select: Callback::new(move |cell| self.select(cell, run)),
+            pan: Callback::new(move |share: f64| {
                 if self.zoomed.get_untracked().is_some() {
-                    self.zoomed.set(Some(self.rows.get_untracked().pan(dy / size.height)));
+                    self.zoomed.set(Some(self.rows.get_untracked().pan(share)));
                 }
-                true
-            }
-            Gesture::Key(key) => self.arrow(&key),
-            Gesture::Drag { .. } | Gesture::Drop => false,
-            other => self.range.gesture(&other, size),
-        })
-    }
-
-    /// Returns the stored (step, rank) at a pixel.
-    fn cell(self, x: f64, y: f64, size: Size) -> Option<(u64, u32)> {
-        let inside = (0.0..size.width).contains(&x) && (0.0..size.height).contains(&y);
-        let view = untrack(|| self.range.view());
-        let (step, row) = heatmap::cell_at(view, self.rows.get_untracked(), x, y, size.width, size.height);
-        let kept = untrack(|| self.range.known()).contains(step as f64)
-            && (row as usize) < self.ranks.get_untracked();
-        (inside && kept).then(|| (step, untrack(|| self.rank_at(row as usize))))
+            }),
+            press: Callback::new(move |key: String| self.press(&key)),
+        }
     }
 
     /// Returns the rank of a row.
@@ -370,15 +346,14 @@ impl Map {
         });
     }
 
-    fn zoom_ranks(self, factor: f64) -> bool {
+    fn zoom_ranks(self, factor: f64) {
         let all = Span::new(0.0, self.ranks.get_untracked() as f64);
-        let at = self.range.cursor.get_untracked().rank;
+        let at = self.charts.crosshair.get_untracked().rank;
         let rows = self.rows.get_untracked();
         let row = at.and_then(|rank| untrack(|| self.row_of(rank)));
         let anchor = row.map_or(0.5, |row| rows.to_pixel(row as f64 + 0.5, 1.0));
         let next = rows.zoom(anchor, factor);
         self.zoomed.set((next.len() < all.len()).then_some(next.clamp(all, MIN_RANKS)));
-        true
     }
 
     /// Describes the cells, if one covers several steps or ranks.
@@ -389,13 +364,13 @@ impl Map {
         let reduce = self.selection.reduce.get().name();
         self.tiles.with(|tile| match tile {
             Some((tile, _)) if tile.per_column > 1 || tile.per_row > 1 => {
-                let of = |count: u32, what: &str| {
-                    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+                let counted = |count: u32, noun: &str| {
+                    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
                 };
                 format!(
                     "a cell is the {reduce} of {} × {}",
-                    of(tile.per_column, "step"),
-                    of(tile.per_row, "rank")
+                    counted(tile.per_column, "step"),
+                    counted(tile.per_row, "rank")
                 )
             }
             _ => String::new(),
@@ -403,9 +378,9 @@ impl Map {
     }
 
     fn describe(self) -> Option<AnyView> {
-        let cursor = self.range.cursor.get();
-        let row = self.row_of(cursor.rank?)?;
-        let Cell { shown, steps, rows, value } = self.tiles.cell(cursor.step?, row as u32)?;
+        let pointed = self.charts.crosshair.get();
+        let row = self.row_of(pointed.rank?)?;
+        let Cell { shown, steps, rows, value } = self.tiles.cell(pointed.step?, row as u32)?;
         let (figure, reduce) = (shown.measure, shown.reduce);
         let span = |(first, last): (u64, u64)| {
             if first == last {
@@ -434,7 +409,7 @@ impl Map {
     }
 
     /// Moves the selection by an arrow key. Without a selection, selects the newest step of the first row.
-    fn arrow(self, key: &str) -> bool {
+    fn press(self, key: &str) -> bool {
         let (by_step, by_row) = match key {
             "ArrowLeft" => (-1, 0),
             "ArrowRight" => (1, 0),
@@ -442,11 +417,11 @@ impl Map {
             "ArrowDown" => (0, 1),
             _ => return false,
         };
-        let (selection, known) = (self.selection, untrack(|| self.range.known()));
+        let (selection, stored) = (self.selection, untrack(|| self.range.stored()));
         let row = selection.rank.get_untracked().and_then(|rank| untrack(|| self.row_of(rank)));
         let last_row = self.ranks.get_untracked().saturating_sub(1);
         let next = self.live.steps.with_value(|steps| {
-            let newest = steps.rows_in(known).end.checked_sub(1)?;
+            let newest = steps.rows_in(stored).end.checked_sub(1)?;
             let selected = selection.step.get_untracked().and_then(|step| steps.row_of(step));
             let (at, row) = match (selected, row) {
                 (Some(at), Some(row)) => (

@@ -56,7 +56,7 @@ impl Imports {
 
     /// Imports what was dropped: files, and the files of folders.
     pub fn drop(self, event: &DragEvent) {
-        let dropped = dropped::Dropped::of(event);
+        let dropped = dropped::Dropped::new(event);
         spawn_local(async move {
             match dropped.files().await {
                 Ok((folder, files)) => self.start(folder, &files),
@@ -71,7 +71,7 @@ impl Imports {
             return;
         }
         self.title.set(match files {
-            [one] => format!("Importing {}", one.name()),
+            [file] => format!("Importing {}", file.name()),
             _ => format!("Importing {} files", units::count(files.len() as u64)),
         });
         self.run.set(None);

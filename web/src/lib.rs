@@ -3,6 +3,8 @@
 //! * [`shell`] has the routes. [`views`] has one module per view, and a folder for the parts of a view.
 //! * [`route`] holds the address, [`live`] the data, and [`range`] the visible steps. Each is a set of signals, and
 //!   every view is a function of them.
+//! * [`step_chart`] decides what a click, a drag and the keys do on charts over steps, and [`keys`] lists the keys.
+//! * [`polled`] fetches what the server does not push.
 //! * [`plot`] puts rasters on the page, and [`pen`] draws axes and text over them. Text, tables and controls are plain elements.
 //! * The dashboard has no access to the server's clock, stores only the theme, and sends requests only to its own
 //!   origin.
@@ -27,11 +29,13 @@ mod overhead;
 mod pen;
 mod periods;
 mod plot;
+mod polled;
 mod range;
 mod route;
 mod run_choice;
 mod shell;
 mod socket;
+mod step_chart;
 mod table;
 mod terms;
 mod theme;

@@ -37,7 +37,7 @@ pub struct RunView {
 
 /// When the run was last heard from, its number of steps, and its state. A change means that newer data have arrived. `None`
 /// before the run has arrived.
-pub type Turn = Option<(u64, u64, RunState)>;
+type Turn = Option<(u64, u64, RunState)>;
 
 /// The data of the dashboard.
 #[derive(Clone, Copy)]
@@ -112,15 +112,19 @@ impl Live {
             now: RwSignal::new(now_millis()),
         };
         INBOX.with_borrow_mut(|inbox| inbox.live = Some(live));
-        let every = Duration::from_secs(1);
-        let _ = set_interval_with_handle(
-            move || {
-                live.now.set(now_millis());
-                socket::watch(live.link, receive);
-            },
-            every,
-        );
+        let tick = move || {
+            live.now.set(now_millis());
+            socket::watch(live.link, receive);
+        };
+        // The page ends before this interval does.
+        let _endless = set_interval_with_handle(tick, Duration::from_secs(1));
         live
+    }
+
+    /// Returns a value that changes about every `millis` milliseconds, whatever arrives.
+    pub fn ticks(&self, millis: f64) -> Memo<u64> {
+        let now = self.now;
+        Memo::new(move |_| (now.get() / millis) as u64)
     }
 
     /// Returns true if the open run has ended.
@@ -169,9 +173,8 @@ impl Live {
     }
 
     /// Returns a value that changes about every `millis` milliseconds while data of the run arrive, and once after the last
-    /// of them. A chart that fetches its content fetches it again when the value changes. It does not change while the server
-    /// is down or the page is hidden.
-    pub fn turn(&self, millis: u64) -> Signal<Turn> {
+    /// of them. It does not change while the server is down or the page is hidden.
+    pub fn turn(&self, millis: Signal<f64>) -> Signal<Turn> {
         let (newest, is_visible) = (self.newest, self.is_visible);
         let arrived = Memo::new(move |_| {
             newest.with(|run| {
@@ -179,7 +182,7 @@ impl Live {
                 Some((summary.last_seen_unix_millis, summary.steps, summary.state))
             })
         });
-        let arrived: Signal<Turn> = signal_throttled(arrived, millis as f64);
+        let arrived: Signal<Turn> = signal_throttled(arrived, millis);
         let turn = Memo::new(move |old: Option<&Turn>| {
             old.copied().filter(|_| !is_visible.get()).unwrap_or_else(|| arrived.get())
         });
@@ -189,8 +192,8 @@ impl Live {
 
     /// Returns the run for what must not change with every report: while the run is running, it is renewed about every
     /// `millis` milliseconds. A run that is not running changes only while it is read back, and then at once.
-    pub fn steady(&self, millis: u64) -> Signal<Option<Arc<RunView>>> {
-        let (newest, selected, turn) = (self.newest, self.selected, self.turn(millis));
+    pub fn steady(&self, millis: f64) -> Signal<Option<Arc<RunView>>> {
+        let (newest, selected, turn) = (self.newest, self.selected, self.turn(Signal::stored(millis)));
         let is_running = Memo::new(move |_| {
             newest.with(|run| run.as_ref().is_some_and(|run| run.summary.state == RunState::Running))
         });

@@ -15,6 +15,7 @@ use crate::news::Toasts;
 use crate::plot::Stretch;
 use crate::range::Range;
 use crate::route::{Address, RunId};
+use crate::step_chart::StepCharts;
 use crate::terms::OpenTerm;
 use crate::theme::Theme;
 use web_sys::{Element, Event, EventInit, HtmlElement, HtmlInputElement};
@@ -54,8 +55,11 @@ pub fn mount_in_run<V: IntoView + 'static>(view: impl FnOnce() -> V + Send + 'st
                     provide_context(Toasts::new());
                     provide_context(Imports::new());
                     provide_context(Access::new());
-                    provide_context(RunId::new(Memo::new(|_| "gpt-7".into())));
-                    provide_context(Range::new(live, address));
+                    let run = RunId::new(Memo::new(|_| "gpt-7".into()));
+                    let range = Range::new(live, address);
+                    provide_context(run);
+                    provide_context(range);
+                    provide_context(StepCharts::new(range, address, run));
                     let _ = started.set(live);
                     view()
                 }

@@ -39,7 +39,7 @@ impl Toasts {
         Effect::new(move |before: Option<Option<(String, Known)>>| {
             let now = live
                 .newest
-                .with(|run| run.as_ref().map(|run| (run.summary.run.to_string(), Known::of(&run.report))));
+                .with(|run| run.as_ref().map(|run| (run.summary.run.to_string(), Known::new(&run.report))));
             if let (Some(Some((old_run, before))), Some((run, known))) = (&before, &now)
                 && old_run == run
             {

@@ -56,11 +56,10 @@ impl Pen {
         self.context.restore();
     }
 
-    /// Draws a horizontal axis below the raster: marks with labels.
-    pub fn axis_below(&self, view: Span, ticks: &[Tick], centerd: bool) {
-        let offset = if centerd { 0.5 } else { 0.0 };
+    /// Draws the axis of steps below the raster: a mark and a label in the middle of each of these steps.
+    pub fn step_axis(&self, shown: Span, ticks: &[Tick]) {
         for tick in ticks {
-            let x = view.to_pixel(tick.value + offset, self.size.width);
+            let x = shown.to_pixel(tick.value + 0.5, self.size.width);
             if (0.0..=self.size.width).contains(&x) {
                 self.rect(x.round(), self.size.height, 1.0, 4.0, self.inks.grid);
                 self.text_below(x, 12.0, &tick.label, self.inks.muted);
@@ -87,13 +86,13 @@ impl Pen {
     /// Labels rows on the left: as many as there is room for, and always the selected one.
     pub fn rows_left(&self, view: Span, chosen: Option<usize>, names: impl Fn(usize) -> String) {
         let pixels = self.size.height / view.len();
-        let every = (14.0 / pixels).ceil().max(1.0);
-        let every = viz::ticks::spacing(every, 1).max(1.0) as usize;
+        let fitting = (14.0 / pixels).ceil().max(1.0);
+        let spacing = viz::ticks::spacing(fitting, 1).max(1.0) as usize;
         let first = view.start.max(0.0).floor() as usize;
         for row in first..view.end.ceil() as usize {
             let is_chosen = chosen == Some(row);
-            let crowded = chosen.is_some_and(|chosen| chosen.abs_diff(row) < every);
-            if !is_chosen && (row % every != 0 || crowded) {
+            let crowded = chosen.is_some_and(|chosen| chosen.abs_diff(row) < spacing);
+            if !is_chosen && (row % spacing != 0 || crowded) {
                 continue;
             }
             let y = view.to_pixel(row as f64 + 0.5, self.size.height);

@@ -1,19 +1,21 @@
-//! A chart: a raster canvas, a canvas of text and lines above it, and the gestures on both.
+//! A chart: a raster canvas, a canvas of text and lines above it, and the gestures on both. It does not know what it shows.
 //!
 //! The closures that draw run in effects. They run again when a signal that they read has changed: at most once per
 //! animation frame for data (see [`crate::live`]) and for the pointer (browsers align its events).
 
-use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+mod input;
 
-use leptos::ev;
+use std::cell::RefCell;
+
 use leptos::html;
 use leptos::prelude::*;
 use leptos_use::{use_resize_observer, use_window_size};
+use model::pointer::Gesture;
 use viz::raster::Frame;
-use wasm_bindgen::{Clamped, JsCast as _, prelude::*};
+use wasm_bindgen::Clamped;
 use web_sys::{HtmlCanvasElement, ImageData};
 
+use self::input::Input;
 use crate::canvas::{Margins, Size, context};
 use crate::pen::Pen;
 use crate::widgets::pixels;
@@ -39,32 +41,6 @@ impl Stretch {
     }
 }
 
-/// A gesture of the pointer or a key. Positions are CSS pixels from the raster's upper left corner.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Gesture {
-    /// The pointer moved to this position.
-    Move { x: f64, y: f64 },
-    /// The pointer left.
-    Leave,
-    /// A click without a drag.
-    Click { x: f64, y: f64 },
-    /// Ctrl + wheel, or a pinch.
-    Zoom { x: f64, y: f64, factor: f64 },
-    /// A drag from the point where the pointer was pressed to where it is now. If the chart does not use it, a [`Pan`]
-    /// follows.
-    ///
-    /// [`Pan`]: Self::Pan
-    Drag { from: (f64, f64), to: (f64, f64) },
-    /// The end of a drag.
-    Drop,
-    /// A drag, or a sideways or shifted wheel. The view moves by this much.
-    Pan { dx: f64, dy: f64 },
-    /// A double click.
-    DoubleClick,
-    /// A key press while the chart has the focus.
-    Key(String),
-}
-
 /// A closure that draws the raster. It is boxed, like the other closures, so that charts are compiled once and not once
 /// per view.
 pub type Draw = Box<dyn Fn(&mut Frame<'_>, Size)>;
@@ -73,16 +49,12 @@ pub type Overlay = Box<dyn Fn(&Pen, Size)>;
 /// A closure that acts on a gesture and returns true if it used the gesture.
 pub type OnGesture = Box<dyn Fn(Gesture, Size) -> bool>;
 
-/// The distance in pixels below which a pressed pointer has clicked and not dragged.
-const CLICK_PIXELS: f64 = 4.0;
-
 /// A chart.
 #[component]
 pub fn Plot(
     /// The name of the chart for screen readers.
     #[prop(into)]
     label: Signal<String>,
-    /// The test id.
     testid: &'static str,
     /// The height in CSS pixels.
     #[prop(into)]
@@ -104,125 +76,11 @@ pub fn Plot(
     let outer = NodeRef::<html::Div>::new();
     let raster = NodeRef::<html::Canvas>::new();
     let lines = NodeRef::<html::Canvas>::new();
-    let size = RwSignal::new(None::<Size>);
-
-    use_resize_observer(outer, move |entries, _| {
-        let Some(bounds) = entries.last().map(web_sys::ResizeObserverEntry::content_rect) else { return };
-        let next = Size {
-            width: (bounds.width() - margins.left - margins.right).max(1.0),
-            height: (bounds.height() - margins.top - margins.bottom).max(1.0),
-            ratio: window().device_pixel_ratio(),
-        };
-        if bounds.width() > 0.0 && size.get_untracked() != Some(next) {
-            size.set(Some(next));
-        }
-    });
-    let buffer = RefCell::new(Vec::new());
-    Effect::new(move |_| {
-        if let (Some(size), Some(canvas)) = (size.get(), raster.get()) {
-            paint(&canvas, size, &mut buffer.borrow_mut(), &draw);
-        }
-    });
-    Effect::new(move |_| {
-        if let (Some(size), Some(canvas)) = (size.get(), lines.get())
-            && let Some(pen) = Pen::begin(&canvas, size, margins)
-        {
-            overlay(&pen, size);
-            pen.end();
-        }
-    });
-
-    let pointer = Rc::new(Cell::new(None::<Down>));
-    let on_gesture =
-        Rc::new(move |gesture| size.get_untracked().is_some_and(|size| on_gesture(gesture, size)));
-    let origin = move |event: &web_sys::MouseEvent| {
-        let element: HtmlCanvasElement = event.current_target().unwrap_throw().unchecked_into();
-        let bounds = element.get_bounding_client_rect();
-        (bounds.left() + margins.left, bounds.top() + margins.top)
-    };
-    let at = move |event: &web_sys::MouseEvent| from_origin(event, origin(event));
-
-    let down = {
-        let pointer = pointer.clone();
-        move |event: ev::PointerEvent| {
-            if event.button() == 0 {
-                let origin = origin(&event);
-                let (x, y) = from_origin(&event, origin);
-                let id = event.pointer_id();
-                pointer.set(Some(Down { origin, from: (x, y), x, y, id, dragging: false }));
-            }
-        }
-    };
-    let moved = {
-        let (pointer, on_gesture) = (pointer.clone(), on_gesture.clone());
-        move |event: ev::PointerEvent| match pointer.get() {
-            Some(down) if event.pointer_id() == down.id => {
-                let (x, y) = from_origin(&event, down.origin);
-                let (dx, dy) = (down.x - x, down.y - y);
-                if down.dragging || dx.hypot(dy) >= CLICK_PIXELS {
-                    let element: HtmlCanvasElement = event.current_target().unwrap_throw().unchecked_into();
-                    let _ = element.set_pointer_capture(down.id);
-                    pointer.set(Some(Down { x, y, dragging: true, ..down }));
-                    if !on_gesture(Gesture::Drag { from: down.from, to: (x, y) }) {
-                        on_gesture(Gesture::Pan { dx, dy });
-                    }
-                }
-            }
-            _ => {
-                let (x, y) = at(&event);
-                on_gesture(Gesture::Move { x, y });
-            }
-        }
-    };
-    let up = {
-        let (pointer, on_gesture) = (pointer.clone(), on_gesture.clone());
-        move |event: ev::PointerEvent| {
-            let Some(down) = pointer.take() else { return };
-            let (x, y) = from_origin(&event, down.origin);
-            on_gesture(if down.dragging { Gesture::Drop } else { Gesture::Click { x, y } });
-        }
-    };
-    let leave = {
-        let (pointer, on_gesture) = (pointer.clone(), on_gesture.clone());
-        move |_| {
-            if !pointer.get().is_some_and(|down| down.dragging) {
-                pointer.set(None);
-                on_gesture(Gesture::Leave);
-            }
-        }
-    };
-    let wheel = {
-        let on_gesture = on_gesture.clone();
-        move |event: ev::WheelEvent| {
-            let (x, y) = at(&event);
-            let gesture = if event.ctrl_key() || event.meta_key() {
-                Gesture::Zoom { x, y, factor: (event.delta_y() * 0.0025).exp() }
-            } else if event.shift_key() && event.delta_x() == 0.0 {
-                Gesture::Pan { dx: event.delta_y(), dy: 0.0 }
-            } else if event.delta_x().abs() > event.delta_y().abs() {
-                Gesture::Pan { dx: event.delta_x(), dy: 0.0 }
-            } else {
-                // A plain wheel scrolls the page.
-                return;
-            };
-            if on_gesture(gesture) {
-                event.prevent_default();
-            }
-        }
-    };
-    let twice = {
-        let on_gesture = on_gesture.clone();
-        move |_| {
-            on_gesture(Gesture::DoubleClick);
-        }
-    };
-    let key = move |event: ev::KeyboardEvent| {
-        if !(event.ctrl_key() || event.meta_key() || event.alt_key()) && on_gesture(Gesture::Key(event.key()))
-        {
-            event.prevent_default();
-        }
-    };
-
+    let size = followed_size(outer, margins);
+    draw_raster(raster, size, draw);
+    draw_lines(lines, size, margins, overlay);
+    let act = move |gesture| size.get_untracked().is_some_and(|size| on_gesture(gesture, size));
+    let input = StoredValue::new_local(Input::new(margins, Box::new(act)));
     view! {
         <div class="plot" node_ref=outer style:height=move || pixels(height.get())>
             <canvas
@@ -242,13 +100,14 @@ pub fn Plot(
                 aria-hidden=decorative.then_some("true")
                 data-testid=testid
                 aria-label=label
-                on:pointerdown=down
-                on:pointermove=moved
-                on:pointerup=up
-                on:pointerleave=leave
-                on:wheel=wheel
-                on:dblclick=twice
-                on:keydown=key
+                on:pointerdown=move |event| input.with_value(|input| input.press(&event))
+                on:pointermove=move |event| input.with_value(|input| input.move_to(&event))
+                on:pointerup=move |event| input.with_value(|input| input.release(&event))
+                on:pointerleave=move |_| input.with_value(Input::leave)
+                on:pointercancel=move |_| input.with_value(Input::cancel)
+                on:wheel=move |event| input.with_value(|input| input.turn(&event))
+                on:dblclick=move |_| input.with_value(Input::click_twice)
+                on:keydown=move |event| input.with_value(|input| input.type_key(&event))
             ></canvas>
             {children.map(|children| children())}
         </div>
@@ -256,23 +115,46 @@ pub fn Plot(
     .into_any()
 }
 
-/// A pressed pointer: its last position, and whether it has dragged.
-#[derive(Clone, Copy)]
-struct Down {
-    /// Where the raster's upper left corner was in the window. Asking for it on every move would make the browser lay out
-    /// the page twice per frame.
-    origin: (f64, f64),
-    /// Where it was pressed.
-    from: (f64, f64),
-    x: f64,
-    y: f64,
-    id: i32,
-    dragging: bool,
+/// Returns the size of the raster in an element; `None` while the element has none.
+fn followed_size(outer: NodeRef<html::Div>, margins: Margins) -> RwSignal<Option<Size>> {
+    let size = RwSignal::new(None);
+    use_resize_observer(outer, move |entries, _| {
+        let Some(bounds) = entries.last().map(web_sys::ResizeObserverEntry::content_rect) else { return };
+        let next = Size {
+            width: (bounds.width() - margins.left - margins.right).max(1.0),
+            height: (bounds.height() - margins.top - margins.bottom).max(1.0),
+            ratio: window().device_pixel_ratio(),
+        };
+        if bounds.width() > 0.0 && size.get_untracked() != Some(next) {
+            size.set(Some(next));
+        }
+    });
+    size
 }
 
-/// Returns the position of an event, seen from a point of the window.
-fn from_origin(event: &web_sys::MouseEvent, (left, top): (f64, f64)) -> (f64, f64) {
-    (f64::from(event.client_x()) - left, f64::from(event.client_y()) - top)
+fn draw_raster(canvas: NodeRef<html::Canvas>, size: RwSignal<Option<Size>>, draw: Draw) {
+    let buffer = RefCell::new(Vec::new());
+    Effect::new(move |_| {
+        if let (Some(size), Some(canvas)) = (size.get(), canvas.get()) {
+            paint(&canvas, size, &mut buffer.borrow_mut(), &draw);
+        }
+    });
+}
+
+fn draw_lines(
+    canvas: NodeRef<html::Canvas>,
+    size: RwSignal<Option<Size>>,
+    margins: Margins,
+    overlay: Overlay,
+) {
+    Effect::new(move |_| {
+        if let (Some(size), Some(canvas)) = (size.get(), canvas.get())
+            && let Some(pen) = Pen::begin(&canvas, size, margins)
+        {
+            overlay(&pen, size);
+            pen.end();
+        }
+    });
 }
 
 fn paint(

@@ -11,13 +11,13 @@ use crate::route::Address;
 pub fn RunChoice(key: &'static str, name: &'static str, nothing: &'static str) -> impl IntoView {
     let live = expect_context::<Live>();
     let groups = Signal::derive(move || choices(&live.runs.get().unwrap_or_default()));
-    view! { <ChoiceOf key=key name=name nothing=nothing groups=groups /> }
+    view! { <GroupedChoice key=key name=name nothing=nothing groups=groups /> }
 }
 
 /// A list of these runs. `key` is the key of the choice in the address, and `nothing` is what the list shows while no run
 /// is chosen.
 #[component]
-pub fn ChoiceOf(
+pub fn GroupedChoice(
     key: &'static str,
     name: &'static str,
     #[prop(into)] nothing: Signal<String>,

@@ -100,10 +100,9 @@ fn NotFound() -> impl IntoView {
 /// The bar at the top.
 #[component]
 fn Bar(run: Memo<Option<String>>) -> impl IntoView {
-    let (address, live, theme) =
-        (expect_context::<Address>(), expect_context::<Live>(), expect_context::<Theme>());
+    let (address, live) = (expect_context::<Address>(), expect_context::<Live>());
+    let list = expect_context::<CommandList>();
     let help = RwSignal::new(false);
-    let (list, toasts) = (expect_context::<CommandList>(), expect_context::<Toasts>());
     keys::global(move |key| {
         match key {
             "?" => help.update(|open| *open = !*open),
@@ -141,39 +140,48 @@ fn Bar(run: Memo<Option<String>>) -> impl IntoView {
                 <kbd>"Ctrl K"</kbd>
             </button>
             <Connection run=run />
-            <button
-                class="icon"
-                aria-label="Copy link"
-                title="Copy a link to what this page shows"
-                data-testid="copy-link"
-                on:click=move |_| copy_link(toasts)
-            >
-                <svg viewBox="0 0 16 16" aria-hidden="true">
-                    <path d="M6 10l4-4M7 4l1-1a3 3 0 0 1 5 5l-1 1M9 12l-1 1a3 3 0 0 1-5-5l1-1" />
-                </svg>
-            </button>
-            <button
-                class="icon"
-                aria-label=move || if theme.is_dark() { "Use the light theme" } else { "Use the dark theme" }
-                title="Light or dark"
-                data-testid="theme"
-                on:click=move |_| theme.toggle()
-            >
-                {move || if theme.is_dark() { "☀" } else { "☾" }}
-            </button>
-            <button
-                class="icon"
-                aria-label="Keys"
-                title="Keys (?)"
-                data-testid="help-button"
-                on:click=move |_| help.set(true)
-            >
-                "?"
-            </button>
+            <Tools help=help />
             <SignOut />
         </header>
         <Help open=help />
         <Commands run=run help=help />
+    }
+}
+
+/// The buttons at the right of the bar.
+#[component]
+fn Tools(help: RwSignal<bool>) -> impl IntoView {
+    let (theme, toasts) = (expect_context::<Theme>(), expect_context::<Toasts>());
+    view! {
+        <button
+            class="icon"
+            aria-label="Copy link"
+            title="Copy a link to what this page shows"
+            data-testid="copy-link"
+            on:click=move |_| copy_link(toasts)
+        >
+            <svg viewBox="0 0 16 16" aria-hidden="true">
+                <path d="M6 10l4-4M7 4l1-1a3 3 0 0 1 5 5l-1 1M9 12l-1 1a3 3 0 0 1-5-5l1-1" />
+            </svg>
+        </button>
+        <button
+            class="icon"
+            aria-label=move || if theme.is_dark() { "Use the light theme" } else { "Use the dark theme" }
+            title="Light or dark"
+            data-testid="theme"
+            on:click=move |_| theme.toggle()
+        >
+            {move || if theme.is_dark() { "☀" } else { "☾" }}
+        </button>
+        <button
+            class="icon"
+            aria-label="Keys"
+            title="Keys (?)"
+            data-testid="help-button"
+            on:click=move |_| help.set(true)
+        >
+            "?"
+        </button>
     }
 }
 

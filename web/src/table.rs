@@ -123,9 +123,8 @@ fn Filter(
     let is_filtered = Memo::new(move |_| filter.with(|typed| !typed.trim().is_empty()));
     let is_shown = Memo::new(move |_| total.get() > FEW || is_filtered.get());
     let words = move || {
-        let of = |count: usize| units::count(count as u64);
         if is_filtered.get() {
-            format!("{} of {} rows", of(found.get()), of(total.get()))
+            format!("{} of {} rows", units::count(found.get() as u64), units::count(total.get() as u64))
         } else {
             String::new()
         }

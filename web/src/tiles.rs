@@ -56,8 +56,8 @@ pub struct View {
     pub steps: Span,
     /// The visible ranks.
     pub ranks: Span,
-    /// The steps that exist.
-    pub kept: Span,
+    /// All stored steps.
+    pub stored: Span,
     /// The number of rows.
     pub all_ranks: usize,
     /// The size in device pixels, across and down.
@@ -237,7 +237,7 @@ fn next(state: &mut State, view: View) -> Option<Fetch> {
         selection: view.selection.clone(),
         row: rows.0,
     };
-    let wanted = NeededCells::new(view.steps, view.ranks, view.kept, view.all_ranks, view.pixels)?;
+    let wanted = NeededCells::new(view.steps, view.ranks, view.stored, view.all_ranks, view.pixels)?;
     let missing = match &state.front {
         Some(front) if front.selection == view.selection => wanted.missing(&front.tile, front.upto),
         _ => Missing::All,
@@ -268,15 +268,15 @@ fn next(state: &mut State, view: View) -> Option<Fetch> {
 /// Returns the cells of the coarse tile of the whole run, if the existing one does not cover it.
 fn behind(state: &State, view: &View) -> Option<NeededCells> {
     let all_ranks = Span::new(0.0, view.all_ranks as f64);
-    let shows_all = view.steps.len() >= view.kept.len() && view.ranks.len() >= all_ranks.len();
+    let shows_all = view.steps.len() >= view.stored.len() && view.ranks.len() >= all_ranks.len();
     let fits = state.behind.as_ref().is_some_and(|behind| {
         behind.selection == view.selection
-            && (behind.upto as f64 - view.kept.start) * GROWN >= view.kept.len() - 1.0
+            && (behind.upto as f64 - view.stored.start) * GROWN >= view.stored.len() - 1.0
     });
     if shows_all || fits {
         return None;
     }
-    NeededCells::new(view.kept, all_ranks, view.kept, view.all_ranks, BEHIND)
+    NeededCells::new(view.stored, all_ranks, view.stored, view.all_ranks, BEHIND)
 }
 
 fn take(state: &mut State, fetch: Fetch, answer: Result<Tile, String>) {

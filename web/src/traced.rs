@@ -42,7 +42,7 @@ pub fn Differences(rows: Vec<TraceRow>, sides: [&'static str; 2]) -> impl IntoVi
 pub fn Sums(summary: TraceSummary) -> impl IntoView {
     let totals = summary.totals();
     let whole = totals.step_nanos.max(1.0);
-    let of_kernel = |row: &TraceRow, value: f64, text: String| match row.kind {
+    let only_kernels = |row: &TraceRow, value: f64, text: String| match row.kind {
         TraceRowKind::Kernel => (value, text),
         _ => (f64::NAN, "—".into()),
     };
@@ -52,13 +52,13 @@ pub fn Sums(summary: TraceSummary) -> impl IntoView {
         Column::number("Self time", |row: &TraceRow| (row.own_nanos, nanos(row.own_nanos)))
             .meaning("per step: without what it calls"),
         Column::number("Of the step", move |row: &TraceRow| {
-            of_kernel(row, row.own_nanos, units::percent(row.own_nanos / whole))
+            only_kernels(row, row.own_nanos, units::percent(row.own_nanos / whole))
         })
         .meaning("of a kernel: its share of the step of the device"),
         Column::number("Calls", |row: &TraceRow| (row.own_calls, units::decimal(row.own_calls, 1)))
             .meaning("per step"),
         Column::number("Gap before", move |row: &TraceRow| {
-            of_kernel(row, row.own_gap_nanos, nanos(row.own_gap_nanos))
+            only_kernels(row, row.own_gap_nanos, nanos(row.own_gap_nanos))
         })
         .meaning("per step: how long the device ran nothing just before it"),
     ];

@@ -4,13 +4,15 @@
 use std::sync::Arc;
 
 use leptos::prelude::*;
+use model::pointer::Gesture;
 use viz::palette::{self, Rgba};
 use viz::ticks::Tick;
 use viz::xy::Axis;
 
 use crate::canvas::{Margins, Size};
 use crate::pen::{Align, Pen};
-use crate::plot::{Gesture, Plot, Stretch};
+use crate::plot::{Plot, Stretch};
+use crate::step_chart::{Extent, StepCharts, StepInput};
 use crate::theme::Inks;
 use crate::widgets::{Tip, TooltipPlace};
 
@@ -105,53 +107,39 @@ pub fn Xy(
     /// The names of the axes, horizontal and vertical.
     axes: (&'static str, &'static str),
     #[prop(into)] picture: Signal<Shown>,
-    /// Receives the horizontal position of a clicked point.
+    /// True if the horizontal axis is the steps of the run, which makes it a chart over steps like the others.
     #[prop(optional)]
-    on_choose: Option<Callback<f64>>,
+    is_over_steps: bool,
 ) -> impl IntoView {
     let stretch = expect_context::<Stretch>();
+    let steps = is_over_steps.then(|| StepInput::new(Extent::Visible, None));
+    let charts = is_over_steps.then(expect_context::<StepCharts>);
     let near = RwSignal::new(None::<usize>);
     let place = RwSignal::new(None::<TooltipPlace>);
     let overlay = move |pen: &Pen, size: Size| {
-        if let Ok(picture) = picture.get() {
-            draw(pen, size, &picture, near.get());
+        let Ok(picture) = picture.get() else { return };
+        draw(pen, size, &picture, near.get());
+        if let Some(charts) = charts.filter(|_| near.get().is_none()) {
+            charts.draw_crosshair(pen, size, picture.x.span);
         }
+    };
+    let on_gesture = move |gesture: Gesture, size: Size| {
+        let Ok(picture) = picture.get_untracked() else { return false };
+        let (gesture, aim) = aimed(&picture, size, gesture, near.get_untracked());
+        let hit = aim.map(|at| &picture.hits[at]);
+        let is_move = matches!(gesture, Gesture::Hover(_) | Gesture::Leave);
+        if is_move {
+            near.set(aim);
+            place.set(hit.map(|hit| {
+                let (x, y) = point(&picture, size, hit.at);
+                MARGINS.place(x, y, size)
+            }));
+        }
+        let step = hit.map(|hit| hit.at.0.max(0.0) as u64);
+        steps.is_some_and(|steps| steps.take(&gesture, size, picture.x.span, step)) || is_move
     };
     let why = Signal::derive(move || picture.get().err().unwrap_or_default());
     let nothing = Signal::derive(move || picture.get().is_err());
-    let on_gesture = move |gesture: Gesture, size: Size| {
-        let Ok(picture) = picture.get_untracked() else { return false };
-        let found = match gesture {
-            Gesture::Move { x, y } => nearest(&picture, size, (x, y)),
-            Gesture::Leave => None,
-            Gesture::Click { x, y } => {
-                let (Some(choose), Some(at)) = (on_choose, nearest(&picture, size, (x, y))) else {
-                    return false;
-                };
-                choose.run(picture.hits[at].at.0);
-                return true;
-            }
-            Gesture::Key(key) => {
-                let Some(next) = step(&picture, near.get_untracked(), &key) else { return false };
-                Some(next)
-            }
-            _ => return false,
-        };
-        near.set(found);
-        place.set(found.map(|at| {
-            let (x, y) = point(&picture, size, picture.hits[at].at);
-            MARGINS.place(x, y, size)
-        }));
-        true
-    };
-    let tip = move || {
-        let picture = picture.get().ok()?;
-        let hit = picture.hits.get(near.get()?)?;
-        let mut lines = hit.says.iter().cloned();
-        let first = lines.next();
-        let rest: Vec<_> = lines.map(|line| view! { <div>{line}</div> }).collect();
-        Some(view! { <b>{first}</b>{rest} })
-    };
     let (across, up) = axes;
     view! {
         <p class="quiet" class:hidden=move || !nothing.get()>{why}</p>
@@ -162,7 +150,7 @@ pub fn Xy(
         </p>
         <Plot label=label testid=testid height=Signal::derive(move || height * stretch.get()) margins=MARGINS
             draw=Box::new(|_, _| ()) overlay=Box::new(overlay) on_gesture=Box::new(on_gesture)>
-            <Tip place=place>{tip}</Tip>
+            <Tip place=place>{move || tip(picture.get().ok()?.as_ref(), near.get()?)}</Tip>
         </Plot>
         </div>
     }
@@ -183,7 +171,26 @@ fn nearest(picture: &Picture, size: Size, (x, y): (f64, f64)) -> Option<usize> {
     (distance(found.1) <= REACH_PIXELS).then_some(found.0)
 }
 
-fn step(picture: &Picture, near: Option<usize>, key: &str) -> Option<usize> {
+/// Returns a gesture with the point that it is about. An arrow key moves to the point beside `near`, as the pointer would.
+fn aimed(picture: &Picture, size: Size, gesture: Gesture, near: Option<usize>) -> (Gesture, Option<usize>) {
+    match gesture {
+        Gesture::Hover(at) | Gesture::Click(at) => (gesture, nearest(picture, size, at)),
+        Gesture::Key(ref key) => match beside(picture, near, key) {
+            Some(next) => (Gesture::Hover(point(picture, size, picture.hits[next].at)), Some(next)),
+            None => (gesture, None),
+        },
+        _ => (gesture, None),
+    }
+}
+
+fn tip(picture: &Picture, near: usize) -> Option<AnyView> {
+    let mut lines = picture.hits.get(near)?.says.iter().cloned();
+    let first = lines.next();
+    let rest: Vec<_> = lines.map(|line| view! { <div>{line}</div> }).collect();
+    Some(view! { <b>{first}</b>{rest} }.into_any())
+}
+
+fn beside(picture: &Picture, near: Option<usize>, key: &str) -> Option<usize> {
     let last = picture.hits.len().checked_sub(1)?;
     match key {
         "ArrowRight" => Some(near.map_or(0, |at| (at + 1).min(last))),

@@ -44,19 +44,18 @@ fn values_that_differ(ranges: &[AttributeRanks], selected: &[u32]) -> Vec<Differ
         count.1 += (last - first + 1) as usize - chosen;
     }
     let (chosen, others) = counts.values().fold((0, 0), |sum, count| (sum.0 + count.0, sum.1 + count.1));
-    let share = |count: usize, of: usize| count as f64 / of.max(1) as f64;
+    let share = |count: usize, all: usize| count as f64 / all.max(1) as f64;
     let kind = match ranges[0].kind {
         AttributeKind::Label => "label ",
         AttributeKind::Software => "",
     };
-    let of_selected = counts.into_iter().filter(|(_, count)| count.0 > 0);
-    of_selected
-        .map(|(value, count)| Difference {
-            name: format!("{kind}{} {value}", ranges[0].name),
-            selected: share(count.0, chosen),
-            others: share(count.1, others),
-        })
-        .collect()
+    let held = counts.into_iter().filter(|(_, count)| count.0 > 0);
+    held.map(|(value, count)| Difference {
+        name: format!("{kind}{} {value}", ranges[0].name),
+        selected: share(count.0, chosen),
+        others: share(count.1, others),
+    })
+    .collect()
 }
 
 #[cfg(test)]

@@ -18,18 +18,18 @@ pub struct Band {
 
 /// Returns a band for each past fault and each verdict of a report. `newest` is the newest step.
 #[must_use]
-pub fn of_faults(past: &[PastFault], verdicts: &[Verdict], newest: u64) -> Vec<Band> {
+pub fn place(past: &[PastFault], verdicts: &[Verdict], newest: u64) -> Vec<Band> {
     let over = past.iter().map(|fault| Band {
         label: label(fault.culprit.as_ref(), fault.cause),
         state: VerdictState::Resolved,
         steps: fault.steps,
     });
     let shown = verdicts.iter().filter(|verdict| !past.iter().any(|fault| is_part(verdict, fault)));
-    over.chain(shown.flat_map(|verdict| of_verdict(verdict, newest))).collect()
+    over.chain(shown.flat_map(|verdict| verdict_bands(verdict, newest))).collect()
 }
 
 /// Returns the band of a verdict, or one for each time of what happens now and then.
-fn of_verdict(verdict: &Verdict, newest: u64) -> Vec<Band> {
+fn verdict_bands(verdict: &Verdict, newest: u64) -> Vec<Band> {
     let band =
         |steps| Band { label: label(verdict.culprit.as_ref(), verdict.cause), state: verdict.state, steps };
     match &verdict.recurrence {
@@ -89,10 +89,7 @@ mod tests {
         let resolved = verdict(VerdictState::Resolved, (150, 199));
         let whole = PastFault { steps: (100, 199), ..PastFault::from(&resolved) };
         let steps = |verdicts: &[Verdict]| -> Vec<(u64, u64)> {
-            of_faults(std::slice::from_ref(&whole), verdicts, 700)
-                .into_iter()
-                .map(|band| band.steps)
-                .collect()
+            place(std::slice::from_ref(&whole), verdicts, 700).into_iter().map(|band| band.steps).collect()
         };
         assert_eq!(steps(&[resolved]), [(100, 199)]);
         assert_eq!(steps(&[verdict(VerdictState::Active, (600, 690))]), [(100, 199), (600, 700)]);

@@ -1,10 +1,36 @@
-//! The selection of a range with a pointer, as on the bar of step times.
+//! The selection of a range with a pointer, as on the bar of step times and in the waterfall's miniature.
 
 use viz::span::Span;
 
+/// A drag that selects: what the pointer holds, and the selection before.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Brush {
+    held: Option<(Grip, Option<Span>)>,
+}
+
+impl Brush {
+    /// Returns the selection after a drag between two values, from the first to the second, within `bounds`. The pointer
+    /// holds an end of `selection` that is within `reach` of where the drag began.
+    pub fn drag(
+        &mut self,
+        selection: Option<Span>,
+        (from, to): (f64, f64),
+        reach: f64,
+        bounds: Span,
+    ) -> Span {
+        let (grip, before) = *self.held.get_or_insert_with(|| (grip(selection, from, reach), selection));
+        dragged(before, grip, from, to, bounds)
+    }
+
+    /// Ends the drag.
+    pub fn release(&mut self) {
+        self.held = None;
+    }
+}
+
 /// The part of a selection that the pointer holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Grip {
+enum Grip {
     /// Nothing: dragging selects a new range.
     Nothing,
     /// The first end.
@@ -16,8 +42,7 @@ pub enum Grip {
 }
 
 /// Returns what a pointer pressed at `at` holds. It holds an end within `reach`.
-#[must_use]
-pub fn grip(selection: Option<Span>, at: f64, reach: f64) -> Grip {
+fn grip(selection: Option<Span>, at: f64, reach: f64) -> Grip {
     match selection {
         Some(span) if (at - span.start).abs() <= reach => Grip::Start,
         Some(span) if (at - span.end).abs() <= reach => Grip::End,
@@ -27,8 +52,7 @@ pub fn grip(selection: Option<Span>, at: f64, reach: f64) -> Grip {
 }
 
 /// Returns the selection after a drag from `from` to `to` within `bounds`. `selection` is the one before the drag.
-#[must_use]
-pub fn dragged(selection: Option<Span>, grip: Grip, from: f64, to: f64, bounds: Span) -> Span {
+fn dragged(selection: Option<Span>, grip: Grip, from: f64, to: f64, bounds: Span) -> Span {
     let to = to.clamp(bounds.start, bounds.end.max(bounds.start));
     let old = selection.unwrap_or(Span::new(from, from));
     match grip {
@@ -72,6 +96,16 @@ mod tests {
         assert_eq!(drag(Grip::Start, 20.0, 60.0), Span::new(40.0, 60.0), "an end may pass the other end");
         assert_eq!(drag(Grip::Whole, 30.0, 35.0), Span::new(25.0, 45.0));
         assert_eq!(drag(Grip::Whole, 30.0, 300.0), Span::new(80.0, 100.0), "it stops at the end of the run");
+    }
+
+    #[test]
+    fn what_a_drag_holds_stays_the_same_until_it_ends() {
+        let mut brush = Brush::default();
+        assert_eq!(brush.drag(SELECTION, (40.5, 60.0), 2.0, BOUNDS), Span::new(20.0, 60.0));
+        let selected = Some(Span::new(20.0, 60.0));
+        assert_eq!(brush.drag(selected, (40.5, 10.0), 2.0, BOUNDS), Span::new(10.0, 20.0));
+        brush.release();
+        assert_eq!(brush.drag(selected, (40.5, 50.5), 2.0, BOUNDS), Span::new(30.0, 70.0));
     }
 
     proptest! {

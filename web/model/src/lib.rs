@@ -3,7 +3,8 @@
 //!
 //! * [`route`] knows the addresses of the views, and [`range`] the ranges in them.
 //! * [`sort`] decides the order of a table's rows, and [`filter`] which of them a typed word finds.
-//! * [`brush`] selects a range with a pointer, and [`bands`] places what happened on the time line.
+//! * [`pointer`] turns a pointer into gestures, and [`step_chart`] says what they do on charts over steps. [`brush`] selects a
+//!   range with a pointer, and [`bands`] places what happened on the time line.
 //! * [`commands`] finds what a user types, [`news`] says what changed, and [`trust`] what limits a report.
 //! * [`ranks`] orders ranks and says what differs between them, and [`pins`] keeps the pinned ones.
 //! * [`periods`] decides which steps count as now, and which as the healthy period.
@@ -23,6 +24,7 @@ pub mod news;
 pub mod periods;
 pub mod pins;
 pub mod plan;
+pub mod pointer;
 pub mod points;
 pub mod range;
 pub mod ranks;
@@ -30,6 +32,7 @@ pub mod route;
 pub mod runs;
 pub mod scaling;
 pub mod sort;
+pub mod step_chart;
 pub mod terms;
 pub mod trust;
 pub mod utilization;

@@ -23,7 +23,7 @@ pub struct Known {
 impl Known {
     /// Reads a report.
     #[must_use]
-    pub fn of(report: &Report) -> Self {
+    pub fn new(report: &Report) -> Self {
         let verdicts = report.verdicts.iter();
         let verdicts = verdicts
             .map(|verdict| {

@@ -14,7 +14,7 @@ pub struct Points {
 impl Points {
     /// Returns the points of a tile with one row; `None` if the tile has more rows, or if no value is known.
     #[must_use]
-    pub fn of(tile: &Tile) -> Option<Self> {
+    pub fn from_tile(tile: &Tile) -> Option<Self> {
         let known = tile.rows == 1 && tile.values.iter().any(|value| !value.is_nan());
         let step = |column: usize| tile.step + column as u64 * u64::from(tile.per_column);
         known.then(|| Self { step: (0..tile.columns()).map(step).collect(), values: tile.values.clone() })
@@ -45,7 +45,7 @@ mod tests {
     fn a_step_has_the_value_of_the_cell_that_it_lies_in() {
         let tile =
             Tile { step: 8, per_column: 4, rank: 2, per_row: 1, rows: 1, values: vec![1.0, f32::NAN, 3.0] };
-        let points = Points::of(&tile).unwrap();
+        let points = Points::from_tile(&tile).unwrap();
         assert_eq!(points.step, [8, 12, 16]);
         assert_eq!(
             [7, 8, 11, 12, 16, 40].map(|step| points.at(step)),
@@ -53,7 +53,7 @@ mod tests {
         );
         assert_eq!([points.largest(0.0, 13.0), points.largest(9.0, 18.0)], [Some(1.0), Some(3.0)]);
         assert_eq!(points.largest(12.0, 13.0), None);
-        assert_eq!(Points::of(&Tile { rows: 3, ..tile.clone() }), None, "three rows are not a line");
-        assert_eq!(Points::of(&Tile { values: vec![f32::NAN], ..tile }), None);
+        assert_eq!(Points::from_tile(&Tile { rows: 3, ..tile.clone() }), None, "three rows are not a line");
+        assert_eq!(Points::from_tile(&Tile { values: vec![f32::NAN], ..tile }), None);
     }
 }

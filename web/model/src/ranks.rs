@@ -82,13 +82,13 @@ pub struct RankCost {
 pub fn costs(report: &Report, measure: Measure) -> Vec<RankCost> {
     let steps = report.steps.max(1) as f64;
     let mut values: Vec<f64> = report.ledger.iter().map(|ledger| figure(ledger, measure) / steps).collect();
-    let of_rank = |(ledger, &nanos): (&RankLedger, &f64)| RankCost {
+    let cost = |(ledger, &nanos): (&RankLedger, &f64)| RankCost {
         rank: ledger.rank.0,
         host: host_of(&report.hosts, ledger.rank.0).unwrap_or_default().to_owned(),
         nanos,
         excess_nanos: 0.0,
     };
-    let mut costs: Vec<RankCost> = report.ledger.iter().zip(&values).map(of_rank).collect();
+    let mut costs: Vec<RankCost> = report.ledger.iter().zip(&values).map(cost).collect();
     let median = median(&mut values);
     costs.iter_mut().for_each(|cost| cost.excess_nanos = cost.nanos - median);
     costs.sort_by(|a, b| b.nanos.total_cmp(&a.nanos).then(a.rank.cmp(&b.rank)));
@@ -204,8 +204,10 @@ pub fn parts_that_differ(report: &Report, selected: &[u32]) -> Vec<Difference> {
     if chosen.is_empty() || others.is_empty() {
         return Vec::new();
     }
-    let mean = |of: &[&RankLedger], part: Part| {
-        of.iter().map(|ledger| ledger.parts()[part as usize] as f64).sum::<f64>() / of.len() as f64 / steps
+    let mean = |ledgers: &[&RankLedger], part: Part| {
+        ledgers.iter().map(|ledger| ledger.parts()[part as usize] as f64).sum::<f64>()
+            / ledgers.len() as f64
+            / steps
     };
     let mut found: Vec<Difference> = Part::ALL
         .into_iter()
@@ -264,8 +266,9 @@ pub fn device_kind(device: &RankDevice) -> String {
 pub fn devices_that_differ(devices: &[RankDevice], selected: &[u32]) -> Vec<Difference> {
     let (chosen, others): (Vec<&RankDevice>, Vec<&RankDevice>) =
         devices.iter().partition(|device| selected.contains(&device.rank.0));
-    let share = |of: &[&RankDevice], wanted: &str| {
-        of.iter().filter(|device| device_kind(device) == wanted).count() as f64 / of.len().max(1) as f64
+    let share = |devices: &[&RankDevice], wanted: &str| {
+        devices.iter().filter(|device| device_kind(device) == wanted).count() as f64
+            / devices.len().max(1) as f64
     };
     let mut names: Vec<String> = chosen.iter().map(|device| device_kind(device)).collect();
     names.sort_unstable();

@@ -70,12 +70,17 @@ pub fn above_one(efficiency: f64, ranks: (u32, u32), rule: ScalingRule) -> Optio
 }
 
 fn prediction(answer: &Scaling, next: &ScalingPrediction) -> String {
-    let on = |of: &ScalingPrediction| {
-        format!("{} on {} ({})", units::percent(of.efficiency), units::ranks(of.ranks), band(of))
+    let said = |predicted: &ScalingPrediction| {
+        format!(
+            "{} on {} ({})",
+            units::percent(predicted.efficiency),
+            units::ranks(predicted.ranks),
+            band(predicted)
+        )
     };
     let now = answer.predictions.iter().find(|now| now.ranks == answer.ranks);
-    let now = now.map_or_else(String::new, |now| format!("{} and ", on(now)));
-    format!("Against one rank, the predicted efficiency is {now}{}.", on(next))
+    let now = now.map_or_else(String::new, |now| format!("{} and ", said(now)));
+    format!("Against one rank, the predicted efficiency is {now}{}.", said(next))
 }
 
 /// Returns the error band of a prediction.

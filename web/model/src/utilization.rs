@@ -96,30 +96,30 @@ pub fn spread(usage: Usage, tile: &Tile) -> Option<String> {
 /// neither is known.
 #[must_use]
 pub fn answer(recent: &[RecentUsage], report: &Report) -> Option<String> {
-    let of = |usage| recent.iter().find(|one| one.usage == usage);
-    let parts = [busy(&of), step(report)];
+    let known = |usage| recent.iter().find(|found| found.usage == usage);
+    let parts = [busy(&known), step(report)];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     (!parts.is_empty()).then(|| format!("{}.", parts.join(". ")))
 }
 
 /// Says how busy the devices are, or the processors if no device is reported.
-fn busy<'a>(of: &impl Fn(Usage) -> Option<&'a RecentUsage>) -> Option<String> {
+fn busy<'a>(known: &impl Fn(Usage) -> Option<&'a RecentUsage>) -> Option<String> {
     let low = |now: &RecentUsage| {
         let is_low = now.low.0 < now.median * (1.0 - DIFFERS);
         is_low.then(|| format!(", rank {} only {}", now.low.1, written(now.usage, now.low.0)))
     };
-    if let Some(device) = of(Usage::DeviceBusy) {
-        let active = of(Usage::SmActivity).map(|active| {
+    if let Some(device) = known(Usage::DeviceBusy) {
+        let active = known(Usage::SmActivity).map(|active| {
             format!("; their multiprocessors had work for {} of it", written(active.usage, active.median))
         });
         let busy = written(device.usage, device.median);
-        let rest = low(device).or_else(|| of(Usage::SmActivity).and_then(low)).unwrap_or_default();
+        let rest = low(device).or_else(|| known(Usage::SmActivity).and_then(low)).unwrap_or_default();
         return Some(format!(
             "In the last minute, the devices ran kernels for {busy} of the time{}{rest}",
             active.unwrap_or_default()
         ));
     }
-    let processor = of(Usage::ProcessorUse)?;
+    let processor = known(Usage::ProcessorUse)?;
     let busy = written(processor.usage, processor.median);
     Some(format!("In the last minute, a rank kept {busy} busy{}", low(processor).unwrap_or_default()))
 }
@@ -148,7 +148,7 @@ fn step(report: &Report) -> Option<String> {
 pub fn on_processors(ledger: &[RankLedger]) -> Option<String> {
     let whole: u64 = ledger.iter().map(|rank| rank.step_nanos).sum();
     let parts = [Part::Input, Part::H2d, Part::Forward, Part::Backward, Part::Optimizer];
-    let of_phase = |(phase, part): (SpanKind, Part)| {
+    let said = |(phase, part): (SpanKind, Part)| {
         let nanos: u64 = ledger.iter().map(|rank| rank.parts()[part as usize]).sum();
         let shares = ledger.iter().filter_map(|rank| Some((rank.processor_share(phase)?, rank.rank.0)));
         let mut shares: Vec<(f64, u32)> = shares.collect();
@@ -159,7 +159,7 @@ pub fn on_processors(ledger: &[RankLedger]) -> Option<String> {
         let text = format!("{} of {}{}", units::percent(median), phase.name(), rest.unwrap_or_default());
         (nanos * 100 >= whole).then_some(text)
     };
-    let phases: Vec<String> = SpanKind::PHASES.into_iter().zip(parts).filter_map(of_phase).collect();
+    let phases: Vec<String> = SpanKind::PHASES.into_iter().zip(parts).filter_map(said).collect();
     let measured = ledger.iter().any(|rank| rank.processor_nanos.is_some());
     (measured && !phases.is_empty())
         .then(|| format!("The training thread of a rank ran on a processor for {}.", phases.join(", ")))
@@ -243,8 +243,8 @@ fn speed(sample: &DeviceSample) -> Option<String> {
 
 fn with_errors(devices: &[RankDevice]) -> String {
     let errors = |sample: &DeviceSample| {
-        let of = |figure| sample.get(figure);
-        let (xid, ecc) = (of(DeviceFigure::XidErrors), of(DeviceFigure::EccUncorrectedErrors));
+        let known = |figure| sample.get(figure);
+        let (xid, ecc) = (known(DeviceFigure::XidErrors), known(DeviceFigure::EccUncorrectedErrors));
         xid.or(ecc).map(|_| xid.unwrap_or(0) + ecc.unwrap_or(0))
     };
     if devices.iter().all(|device| errors(&device.sample).is_none()) {
@@ -306,8 +306,9 @@ mod tests {
     #[test]
     fn measures_that_were_never_above_zero_are_only_listed() {
         let mut idle = now(Usage::IoPressure, 0.0, (0.0, 0));
-        let of = |usage| now(usage, 0.9, (0.9, 0));
-        let measures = Measures::new(&[of(Usage::ProcessorUse), of(Usage::ContextSwitches), idle.clone()]);
+        let used = |usage| now(usage, 0.9, (0.9, 0));
+        let measures =
+            Measures::new(&[used(Usage::ProcessorUse), used(Usage::ContextSwitches), idle.clone()]);
         assert_eq!(measures.main, [Usage::ProcessorUse]);
         assert_eq!((measures.more, measures.zero), (vec![Usage::ContextSwitches], vec![Usage::IoPressure]));
         // It was under pressure once, and is shown from then on.
@@ -317,7 +318,7 @@ mod tests {
 
     #[test]
     fn the_spread_names_the_ranks_that_differ_most() {
-        let of = |values: &[f32]| Tile {
+        let tile = |values: &[f32]| Tile {
             step: 0,
             per_column: 64,
             rank: 0,
@@ -325,13 +326,13 @@ mod tests {
             rows: values.len() as u32,
             values: values.into(),
         };
-        let said = |values: &[f32]| spread(Usage::DeviceBusy, &of(values));
+        let said = |values: &[f32]| spread(Usage::DeviceBusy, &tile(values));
         let named = "median 80.0 %, from 10.0 % (rank 2) to 90.0 % (rank 0)";
         assert_eq!(said(&[0.9, 0.8, 0.1, f32::NAN]).as_deref(), Some(named));
         assert_eq!(said(&[0.9, 0.9]).as_deref(), Some("90.0 % on all ranks"));
         assert_eq!(said(&[0.9]).as_deref(), Some("90.0 %"));
         assert_eq!(said(&[f32::NAN; 2]), None);
-        let pooled = Tile { per_row: 8, rank: 16, ..of(&[0.9, 0.8, 0.1]) };
+        let pooled = Tile { per_row: 8, rank: 16, ..tile(&[0.9, 0.8, 0.1]) };
         assert!(spread(Usage::DeviceBusy, &pooled).unwrap().contains("10.0 % (ranks 32 to 39)"));
     }
 
@@ -355,7 +356,7 @@ mod tests {
 
     #[test]
     fn the_answer_is_of_devices_if_there_are_any_and_names_a_rank_that_is_less_busy() {
-        let said = |now: &[RecentUsage]| busy(&|usage| now.iter().find(|one| one.usage == usage));
+        let said = |now: &[RecentUsage]| busy(&|usage| now.iter().find(|found| found.usage == usage));
         let processor = now(Usage::ProcessorUse, 0.5, (0.49, 1));
         assert_eq!(
             said(std::slice::from_ref(&processor)).as_deref(),
@@ -401,16 +402,16 @@ mod tests {
 
     #[test]
     fn the_rank_that_was_short_of_memory_most_often_is_named() {
-        let of = |rank, retries| device(rank, &[(DeviceFigure::AllocationRetries, retries)]);
+        let retrying = |rank, retries| device(rank, &[(DeviceFigure::AllocationRetries, retries)]);
         let found = |devices: &[RankDevice]| sentence(devices, 3);
-        assert!(found(&[of(0, 0), of(1, 12), of(2, 3)]).ends_with(
+        assert!(found(&[retrying(0, 0), retrying(1, 12), retrying(2, 3)]).ends_with(
             "; rank 1 was short of memory and emptied PyTorch's cache 12 times, and 1 other rank did so too."
         ));
         assert!(
-            found(&[of(0, 1), of(1, 0)])
+            found(&[retrying(0, 1), retrying(1, 0)])
                 .ends_with("; rank 0 was short of memory and emptied PyTorch's cache once.")
         );
-        assert!(!found(&[of(0, 0)]).contains("memory"));
+        assert!(!found(&[retrying(0, 0)]).contains("memory"));
     }
 
     #[test]

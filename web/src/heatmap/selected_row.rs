@@ -9,10 +9,12 @@ use viz::span::Span;
 
 use super::{MARGINS, Selection};
 use crate::canvas::Margins;
+use crate::canvas::Size;
 use crate::live::Live;
-use crate::plot::{Gesture, Plot};
+use crate::pen::Pen;
 use crate::range::Range;
 use crate::route::RunId;
+use crate::step_chart::{StepChart, StepCharts};
 use crate::theme::Theme;
 use crate::tiles::{Shown, Tiles, View};
 
@@ -23,19 +25,19 @@ const HEIGHT: f64 = 30.0;
 #[component]
 pub fn SelectedRow(selection: Selection, ends: Memo<(f32, f32)>) -> impl IntoView {
     let (range, live) = (expect_context::<Range>(), expect_context::<Live>());
-    let theme = expect_context::<Theme>();
+    let (charts, theme) = (expect_context::<StepCharts>(), expect_context::<Theme>());
     let tiles = Tiles::new(expect_context::<RunId>());
     let order = Memo::new(move |_| selection.rank.get().map(|rank| Arc::new(vec![rank])));
     let colors = palette::cividis_table();
     let draw = move |frame: &mut viz::raster::Frame<'_>, _| {
         live.drawn.track();
-        let (steps_view, ranks_view) = (range.view(), Span::new(0.0, 1.0));
+        let (steps_view, ranks_view) = (range.visible(), Span::new(0.0, 1.0));
         let reduce = selection.reduce.get();
         tiles.ensure(View {
             selection: Shown { measure: selection.measure.get(), reduce, order: order.get() },
             steps: steps_view,
             ranks: ranks_view,
-            kept: range.known(),
+            stored: range.stored(),
             all_ranks: 1,
             pixels: (frame.width() as f64, frame.height() as f64),
         });
@@ -50,21 +52,21 @@ pub fn SelectedRow(selection: Selection, ends: Memo<(f32, f32)>) -> impl IntoVie
         };
         tiles.draw(frame, &map);
     };
+    let overlay = move |pen: &Pen, size: Size| charts.draw_crosshair(pen, size, range.visible());
     let label =
         move || selection.rank.get().map_or_else(String::new, |rank| format!("Rank {rank} over steps"));
     view! {
         <p class="axis-names" data-testid="selected-row">
             <span>{label}</span>
         </p>
-        <Plot
+        <StepChart
             label=Signal::derive(label)
             decorative=true
             testid="selected-row-chart"
             height=Signal::derive(|| HEIGHT)
             margins=ROW_MARGINS
             draw=Box::new(draw)
-            overlay=Box::new(|_, _| {})
-            on_gesture=Box::new(move |gesture: Gesture, size| range.gesture(&gesture, size))
+            overlay=Box::new(overlay)
         />
     }
 }

@@ -13,7 +13,7 @@ pub(super) struct Dropped {
 }
 
 impl Dropped {
-    pub(super) fn of(event: &DragEvent) -> Self {
+    pub(super) fn new(event: &DragEvent) -> Self {
         let mut dropped = Self { files: Vec::new(), folders: Vec::new() };
         let Some(items) = event.data_transfer().map(|data| data.items()) else { return dropped };
         for item in (0..items.length()).filter_map(|at| items.get(at)) {

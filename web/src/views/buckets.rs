@@ -35,7 +35,7 @@ use self::waterfall::{Kinds, WaterfallPlot};
 use crate::keys;
 use crate::live::Live;
 use crate::range::Range;
-use crate::route::{Address, RunId};
+use crate::route::Address;
 use crate::with_steps::WithSteps;
 
 /// The drawn ranks of a waterfall.
@@ -90,9 +90,9 @@ struct StepSelection {
 }
 
 impl StepSelection {
-    fn new(address: Address, range: Range, live: Live, run: RunId) -> Self {
-        let step = Memo::new(move |_| address.number("step").or(range.at.get()));
-        let Fetched { shown, error } = load::fetch(step, live, run);
+    fn new(address: Address, range: Range) -> Self {
+        let step = Memo::new(move |_| address.number("step").or(range.last_selected.get()));
+        let Fetched { shown, error } = load::fetch(step);
         let rank = Memo::new(move |_| address.number("rank").map(|rank| rank as u32));
         let pinned = Memo::new(move |_| pins::read(&address.param("pin").unwrap_or_default()));
         let ranks = Memo::new(move |_| shown.with(|shown| shown.as_ref().map_or(0, |all| all.rank.len())));
@@ -174,7 +174,7 @@ impl StepSelection {
 #[component]
 pub fn Buckets() -> impl IntoView {
     let (address, live) = (expect_context::<Address>(), expect_context::<Live>());
-    let selection = StepSelection::new(address, expect_context::<Range>(), live, expect_context::<RunId>());
+    let selection = StepSelection::new(address, expect_context::<Range>());
     keys::global(move |key| {
         match key {
             "," => selection.neighbor(live, -1),

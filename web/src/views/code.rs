@@ -19,11 +19,15 @@ use self::lines::Lines;
 use self::traces::Traces;
 use crate::api;
 use crate::live::Live;
+use crate::polled::polled;
 use crate::route::{Address, RunId};
 use crate::socket::Link;
 
-/// The time between two fetches while nothing was asked for, in seconds. A verdict samples its ranks without being asked.
-const FETCH_EVERY_SECONDS: f64 = 5.0;
+/// The time between two fetches while nothing was asked for, in milliseconds. A verdict samples its ranks without being asked.
+const FETCH_MILLIS: f64 = 5_000.0;
+
+/// The same while an answer is expected.
+const WAITING_MILLIS: f64 = 1_000.0;
 
 /// The ranks that are compared, and the threads that are shown.
 #[derive(Clone, PartialEq)]
@@ -51,22 +55,11 @@ fn Sampled() -> impl IntoView {
     let (live, run, address) =
         (expect_context::<Live>(), expect_context::<RunId>(), expect_context::<Address>());
     let asked = RwSignal::new(None::<f64>);
-    let turn = Memo::new(move |_| {
-        let seconds = live.now.get() / 1_000.0;
-        let is_waiting = asked.get().is_some_and(|until| live.now.get() < until);
-        if is_waiting { seconds as u64 } else { (seconds / FETCH_EVERY_SECONDS) as u64 }
-    });
-    let fetched = LocalResource::new(move || {
-        turn.track();
-        let run = run.get();
-        async move { api::stacks(&run).await.ok() }
-    });
-    // The old content stays while the server is unreachable. The notice tells the user.
-    let stacks = Memo::new(move |old: Option<&Option<Vec<RankStacks>>>| {
-        fetched.get().flatten().or_else(|| old.cloned().flatten())
-    });
+    let is_waiting = Memo::new(move |_| asked.get().is_some_and(|until| live.now.get() < until));
+    let interval = Signal::derive(move || Some(if is_waiting.get() { WAITING_MILLIS } else { FETCH_MILLIS }));
+    let stacks = polled(interval, Some(()), |run, ()| async move { api::stacks(&run).await.ok() });
     let ranks = Memo::new(move |_| {
-        stacks.with(|stacks| stacks.iter().flatten().map(|one| one.rank.0).collect::<Vec<u32>>())
+        stacks.with(|stacks| stacks.iter().flatten().map(|sampled| sampled.rank.0).collect::<Vec<u32>>())
     });
     let culprit = Memo::new(move |_| {
         live.run.with(|run| {
@@ -94,7 +87,7 @@ fn Sampled() -> impl IntoView {
     let compared = Memo::new(move |_| {
         let profile = |rank: u32| {
             stacks.with(|stacks| {
-                let found = stacks.iter().flatten().find(|one| one.rank.0 == rank)?;
+                let found = stacks.iter().flatten().find(|sampled| sampled.rank.0 == rank)?;
                 found.stacks.profile().cloned()
             })
         };
@@ -218,7 +211,7 @@ fn Ask(rank: Memo<Option<u32>>, other: Memo<Option<u32>>, asked: RwSignal<Option
 
 /// Says why there is nothing to show.
 #[component]
-fn Status(stacks: Memo<Option<Vec<RankStacks>>>, rank: Memo<Option<u32>>) -> impl IntoView {
+fn Status(stacks: Signal<Option<Vec<RankStacks>>>, rank: Memo<Option<u32>>) -> impl IntoView {
     let words = move || {
         stacks.with(|stacks| match (stacks, rank.get()) {
             (None, _) => String::new(),
@@ -228,8 +221,8 @@ fn Status(stacks: Memo<Option<Vec<RankStacks>>>, rank: Memo<Option<u32>>) -> imp
                     .into()
             }
             (Some(stacks), Some(rank)) => {
-                let found = stacks.iter().find(|one| one.rank.0 == rank);
-                match found.map(|one| &one.stacks.outcome) {
+                let found = stacks.iter().find(|sampled| sampled.rank.0 == rank);
+                match found.map(|sampled| &sampled.stacks.outcome) {
                     Some(StacksOutcome::Refused { reason }) => {
                         format!("Rank {rank} has no stacks: {reason}.")
                     }

@@ -43,8 +43,7 @@ fn Facts(run: Arc<RunView>, now: f64) -> impl IntoView {
     let silent = summary.ranks_expected.saturating_sub(summary.ranks_reporting);
     let no_clocks = || "no clock is aligned yet".to_owned();
     let (bound, drift) = (worst_bound(report), worst_drift(report));
-    let of_rank =
-        |found: Option<(u32, f64)>| found.map(|(rank, _)| format!("rank {rank}")).unwrap_or_default();
+    let whose = |found: Option<(u32, f64)>| found.map(|(rank, _)| format!("rank {rank}")).unwrap_or_default();
     let overhead = report.own_overhead.as_result().map_err(Missing::to_string);
     view! {
         <dl class="figures" data-testid="health">
@@ -64,13 +63,13 @@ fn Facts(run: Arc<RunView>, now: f64) -> impl IntoView {
                 testid="clock-bound"
                 name="Clock bound, worst"
                 value=bound.map(|(_, bound)| units::nanos(bound)).ok_or_else(no_clocks)
-                below=of_rank(bound)
+                below=whose(bound)
             />
             <KeyFigure
                 testid="clock-drift"
                 name="Drift, largest"
                 value=drift.map(|(_, ppb)| written_drift(ppb)).ok_or_else(no_clocks)
-                below=of_rank(drift)
+                below=whose(drift)
             />
             <KeyFigure
                 testid="health-overhead"
@@ -91,17 +90,17 @@ fn Facts(run: Arc<RunView>, now: f64) -> impl IntoView {
 /// Describes where records were lost. In addition to the agents' losses, a server may have refused batches, or a disk
 /// may have damaged them.
 fn lost_where(report: &Report) -> String {
-    let is_of_server = |gap: &Gap| matches!(gap.kind, GapKind::StoredBatches | GapKind::RefusedBatches);
-    let server_lacks = report.gaps.iter().any(is_of_server);
-    let of_agents = match report.drops.len() {
+    let is_on_server = |gap: &Gap| matches!(gap.kind, GapKind::StoredBatches | GapKind::RefusedBatches);
+    let server_lacks = report.gaps.iter().any(is_on_server);
+    let lost = match report.drops.len() {
         0 if server_lacks => "none by agents".into(),
         0 => "every record arrived".into(),
         ranks => format!("by agents of {ranks} ranks"),
     };
     if server_lacks {
-        format!("{of_agents}; batches are missing on the server, see Missing figures")
+        format!("{lost}; batches are missing on the server, see Missing figures")
     } else {
-        of_agents
+        lost
     }
 }
 

@@ -25,10 +25,10 @@ use self::list::RankList;
 use crate::api;
 use crate::download;
 use crate::heatmap::{self, Heatmap};
-use crate::keys;
 use crate::live::Live;
 use crate::periods::since_fault;
 use crate::plot::Stretch;
+use crate::polled::polled;
 use crate::range::Range;
 use crate::route::{Address, RunId};
 use crate::theme::Theme;
@@ -36,7 +36,7 @@ use crate::tiles::Tiles;
 use crate::with_steps::WithSteps;
 
 /// The time after which the devices are asked for again, in milliseconds.
-const DEVICES_MILLIS: u64 = 5_000;
+const DEVICES_MILLIS: f64 = 5_000.0;
 
 /// The selection of the view, from the address.
 #[derive(Clone, Copy)]
@@ -50,7 +50,7 @@ pub struct RanksSelection {
     /// The rank that the worst verdict names first.
     pub culprit: Memo<Option<u32>>,
     /// All ranks of the selected step, or of the newest one, or the reason why they are missing.
-    pub ranks: LocalResource<Option<Result<Arc<StepRanks>, String>>>,
+    pub ranks: Signal<Option<Result<Arc<StepRanks>, String>>>,
     /// The report over the steps since the worst fault began, or over all shown steps. Means over healthy steps as well
     /// would hide half of the fault.
     pub report: Signal<Option<Arc<Report>>>,
@@ -59,16 +59,16 @@ pub struct RanksSelection {
 }
 
 impl RanksSelection {
-    fn new(address: Address, live: Live, range: Range, run: RunId) -> Self {
+    fn new(address: Address, live: Live, range: Range) -> Self {
         let measure = Memo::new(move |_| {
-            let of_step = |measure: &Measure| Measure::OF_STEPS.contains(measure);
-            let chosen = address.param("measure").and_then(|key| Measure::from_key(&key)).filter(of_step);
-            let of_cause = || {
+            let is_per_step = |measure: &Measure| Measure::OF_STEPS.contains(measure);
+            let chosen = address.param("measure").and_then(|key| Measure::from_key(&key)).filter(is_per_step);
+            let shows_cause = || {
                 live.run.with(|run| {
                     run.as_ref().and_then(|run| Some(verdict::measure(run.report.verdicts.first()?.cause)))
                 })
             };
-            chosen.or_else(of_cause).unwrap_or(Measure::Lateness)
+            chosen.or_else(shows_cause).unwrap_or(Measure::Lateness)
         });
         let arrangement = Memo::new(move |_| {
             let chosen = address.param("order").and_then(|key| Order::from_key(&key));
@@ -88,9 +88,9 @@ impl RanksSelection {
             arrangement,
             pinned,
             culprit,
-            ranks: step_ranks(cells.step, live, range, run),
+            ranks: step_ranks(cells.step, live, range),
             report: since_fault(),
-            devices: devices(live, run),
+            devices: devices(),
         }
     }
 
@@ -117,14 +117,9 @@ impl RanksSelection {
     }
 }
 
-/// Fetches the devices of the ranks, and again while the run is live.
-fn devices(live: Live, run: RunId) -> Signal<Vec<RankDevice>> {
-    let turn = live.turn(DEVICES_MILLIS);
-    let devices = LocalResource::new(move || {
-        turn.track();
-        let run = run.get();
-        async move { api::devices(&run).await.unwrap_or_default() }
-    });
+fn devices() -> Signal<Vec<RankDevice>> {
+    let devices =
+        polled(Some(DEVICES_MILLIS), Some(()), |run, ()| async move { api::devices(&run).await.ok() });
     Signal::derive(move || devices.get().unwrap_or_default())
 }
 
@@ -134,37 +129,37 @@ fn step_ranks(
     step: Memo<Option<u64>>,
     live: Live,
     range: Range,
-    run: RunId,
-) -> LocalResource<Option<Result<Arc<StepRanks>, String>>> {
-    let has_steps = Memo::new(move |_| !range.known().is_empty());
-    let wanted = Memo::new(move |_| {
-        // The table changes once per second, because a table that changes with every step cannot be read.
-        live.now.track();
-        let _ = has_steps.get();
-        // The newest step of a run that failed is one that some ranks never ran.
-        let last = || {
-            live.run.with(|run| {
-                let report = &run.as_ref()?.report;
-                report.step_range.filter(|_| report.state.has_ended()).map(|(_, last)| last)
-            })
-        };
-        let newest = || {
-            live.steps.with_value(|steps| {
-                let known = steps.bounds();
-                steps.step.get(steps.rows_in(known).end.checked_sub(1)?).copied()
-            })
-        };
-        step.get().or_else(|| range.at.get()).or_else(last).or_else(newest)
-    });
-    LocalResource::new(move || {
-        let (run, step) = (run.get(), wanted.get());
-        async move { Some(api::step_ranks(&run, step?).await.map(Arc::new)) }
-    })
+) -> Signal<Option<Result<Arc<StepRanks>, String>>> {
+    // The newest step of a run that failed is one that some ranks never ran.
+    let last = move || {
+        live.run.with(|run| {
+            let report = &run.as_ref()?.report;
+            report.step_range.filter(|_| report.state.has_ended()).map(|(_, last)| last)
+        })
+    };
+    let wanted = Memo::new(move |_| step.get().or_else(|| range.last_selected.get()).or_else(last));
+    let newest = move || {
+        live.steps.with_value(|steps| {
+            let stored = steps.bounds();
+            steps.step.get(steps.rows_in(stored).end.checked_sub(1)?).copied()
+        })
+    };
+    polled(
+        Signal::derive(move || wanted.get().is_none().then_some(NEWEST_MILLIS)),
+        Memo::new(move |_| (!range.stored().is_empty()).then(|| wanted.get())),
+        move |run, step: Option<u64>| {
+            let step = step.or_else(newest);
+            async move { Some(api::step_ranks(&run, step?).await.map(Arc::new)) }
+        },
+    )
 }
+
+/// The time for which the table shows the newest step, in milliseconds. A table that changes with every step cannot be read.
+const NEWEST_MILLIS: f64 = 1_000.0;
 
 /// The time for which rows keep their places in a live run, in milliseconds. Rows that change places with every report
 /// cannot be followed.
-const STEADY_MILLIS: u64 = 10_000;
+const STEADY_MILLIS: f64 = 10_000.0;
 
 /// The least and the largest height of the heatmap.
 const HEIGHT_PIXELS: (f64, f64) = (320.0, 640.0);
@@ -177,14 +172,7 @@ const FEW: usize = 8;
 pub fn Ranks() -> impl IntoView {
     let (address, range) = (expect_context::<Address>(), expect_context::<Range>());
     let (live, run) = (expect_context::<Live>(), expect_context::<RunId>());
-    let selection = RanksSelection::new(address, live, range, run);
-    keys::global(move |key| match key {
-        "Escape" => {
-            selection.cells.select(None);
-            true
-        }
-        _ => range.key(key),
-    });
+    let selection = RanksSelection::new(address, live, range);
     // A link to a step shows that step once it has arrived.
     let wanted = StoredValue::new(selection.cells.step.get_untracked());
     Effect::new(move |_| {
@@ -211,7 +199,7 @@ pub fn Ranks() -> impl IntoView {
             <div class="split">
                 <section class="panel grow" aria-label="Ranks over steps">
                     <Controls selection=selection tiles=tiles ends=ends />
-                    <Show when=move || few.get()><Lines selection=selection every=true /></Show>
+                    <Show when=move || few.get()><Lines selection=selection all=true /></Show>
                     <Heatmap selection=selection.cells tiles=tiles ends=ends form=heatmap::Form::ALONE heights=heights />
                 </section>
                 <RankDetail selection=selection />
@@ -222,7 +210,7 @@ pub fn Ranks() -> impl IntoView {
                     <div class="panel-head">
                         <h2>"Compared ranks"<small>" the pinned and the selected rank against the band of the others"</small></h2>
                     </div>
-                    <Lines selection=selection every=false />
+                    <Lines selection=selection all=false />
                 </section>
                 <Differences selection=selection />
             </div>
@@ -236,48 +224,6 @@ pub fn Ranks() -> impl IntoView {
 #[component]
 fn Controls(selection: RanksSelection, tiles: Tiles, ends: Memo<(f32, f32)>) -> impl IntoView {
     let theme = expect_context::<Theme>();
-    let address = selection.cells.address;
-    let pools = [Reduce::Max, Reduce::Mean, Reduce::Median]
-        .map(|pool| {
-            let title = match pool {
-                Reduce::Max => "A pixel shows the maximum of its cells: slow cells never disappear",
-                Reduce::Mean => "A pixel shows the mean of its cells: single slow cells may disappear",
-                Reduce::Median => {
-                    "A pixel shows the median of its cells: slow cells disappear unless most are slow"
-                }
-                Reduce::Min => "A pixel shows the minimum of its cells",
-            };
-            view! {
-                <button
-                    aria-pressed=move || (selection.cells.reduce.get() == pool).to_string()
-                    title=title
-                    on:click=move |_| address.set([("pool", Some(pool.name().into()))])
-                >
-                    {pool.name()}
-                </button>
-            }
-        })
-        .collect_view();
-    let orders = Order::ALL
-        .map(|order| {
-            view! {
-                <button
-                    aria-pressed=move || (selection.arrangement.get() == order).to_string()
-                    on:click=move |_| address.set([("order", Some(order.key().into())), ("ranks", None)])
-                >
-                    {order.name()}
-                </button>
-            }
-        })
-        .collect_view();
-    let has_idle = expect_context::<Live>().has_idle();
-    let options = Measure::OF_STEPS
-        .map(|measure| {
-            let is_hidden = move || measure == Measure::Part(Part::Idle) && !has_idle.get();
-            let chosen = Signal::derive(move || selection.cells.measure.get() == measure);
-            view! { <option value=measure.key() selected=chosen hidden=is_hidden>{measure.name()}</option> }
-        })
-        .collect_view();
     let low = move || match (selection.cells.measure.get(), ends.get().0) {
         (Measure::Lateness, _) => "≤ 0".to_owned(),
         (_, 0.0) => "0".to_owned(),
@@ -285,17 +231,13 @@ fn Controls(selection: RanksSelection, tiles: Tiles, ends: Memo<(f32, f32)>) -> 
     };
     view! {
         <div class="panel-head">
-            <label class="field">
-                <span>"Measure"</span>
-                <select
-                    data-testid="measure"
-                    on:change=move |event| address.set([("measure", Some(event_target_value(&event)))])
-                >
-                    {options}
-                </select>
-            </label>
-            <div class="segments" role="group" aria-label="Rows">{orders}</div>
-            <div class="segments" role="group" aria-label="Reduction">{pools}</div>
+            <MeasureChoice cells=selection.cells />
+            <div class="segments" role="group" aria-label="Rows">
+                {Order::ALL.map(|order| order_button(selection, order)).collect_view()}
+            </div>
+            <div class="segments" role="group" aria-label="Reduction">
+                {[Reduce::Max, Reduce::Mean, Reduce::Median].map(|pool| pool_button(selection, pool)).collect_view()}
+            </div>
             <div class="scale" data-testid="scale">
                 <span>{low}</span>
                 <i class="cividis" aria-hidden="true"></i>
@@ -310,6 +252,54 @@ fn Controls(selection: RanksSelection, tiles: Tiles, ends: Memo<(f32, f32)>) -> 
         </div>
     }
     .into_any()
+}
+
+#[component]
+fn MeasureChoice(cells: heatmap::Selection) -> impl IntoView {
+    let has_idle = expect_context::<Live>().has_idle();
+    let option = move |measure: Measure| {
+        let is_hidden = move || measure == Measure::Part(Part::Idle) && !has_idle.get();
+        let is_chosen = Signal::derive(move || cells.measure.get() == measure);
+        view! { <option value=measure.key() selected=is_chosen hidden=is_hidden>{measure.name()}</option> }
+    };
+    let choose = move |event| cells.address.set([("measure", Some(event_target_value(&event)))]);
+    view! {
+        <label class="field">
+            <span>"Measure"</span>
+            <select data-testid="measure" on:change=choose>
+                {Measure::OF_STEPS.map(option).collect_view()}
+            </select>
+        </label>
+    }
+}
+
+fn order_button(selection: RanksSelection, order: Order) -> impl IntoView {
+    let choose = move |_| {
+        selection.cells.address.set([("order", Some(order.key().into())), ("ranks", None)]);
+    };
+    view! {
+        <button aria-pressed=move || (selection.arrangement.get() == order).to_string() on:click=choose>
+            {order.name()}
+        </button>
+    }
+}
+
+fn pool_button(selection: RanksSelection, pool: Reduce) -> impl IntoView {
+    let title = match pool {
+        Reduce::Max => "A pixel shows the maximum of its cells: slow cells never disappear",
+        Reduce::Mean => "A pixel shows the mean of its cells: single slow cells may disappear",
+        Reduce::Median => "A pixel shows the median of its cells: slow cells disappear unless most are slow",
+        Reduce::Min => "A pixel shows the minimum of its cells",
+    };
+    view! {
+        <button
+            aria-pressed=move || (selection.cells.reduce.get() == pool).to_string()
+            title=title
+            on:click=move |_| selection.cells.address.set([("pool", Some(pool.name().into()))])
+        >
+            {pool.name()}
+        </button>
+    }
 }
 
 /// Formats the loaded cells as a CSV table.

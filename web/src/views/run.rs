@@ -19,6 +19,7 @@ use crate::keys;
 use crate::live::Live;
 use crate::range::Range;
 use crate::route::{Address, RunId};
+use crate::step_chart::StepCharts;
 use crate::widgets::StateChip;
 
 /// The page of one run.
@@ -31,16 +32,19 @@ pub fn Run() -> impl IntoView {
     provide_context(run);
     let range = Range::new(live, address);
     provide_context(range);
-    live.show(run, Memo::new(move |_| range.selected()));
+    let charts = StepCharts::new(range, address, run);
+    provide_context(charts);
+    live.show(run, Memo::new(move |_| range.selected_ends()));
     range.hold_while_paused();
     let list = expect_context::<CommandList>();
     Effect::new(move |_| match list.steps.get() {
         Some(true) => range.follow(),
-        Some(false) => range.show_all(),
+        Some(false) => range.select_all(),
         None => {}
     });
 
     let tab = Memo::new(move |_| address.path.with(|path| tab_in(path)).unwrap_or(Tab::Overview));
+    charts.bind_keys(tab);
     keys::global(move |key| {
         let number = key.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
         let Some(tab) = number.and_then(|at| Tab::ALL.get(at)) else { return false };
@@ -80,29 +84,29 @@ fn Heading(tab: Memo<Tab>, run: RunId) -> impl IntoView {
     let address = expect_context::<Address>();
     let live = expect_context::<Live>();
     // The run as it is now, even while earlier steps are selected.
-    let of = move |read: &dyn Fn(&RunSummary) -> String| {
+    let said = move |read: &dyn Fn(&RunSummary) -> String| {
         live.newest.with(|run| run.as_ref().map(|run| read(&run.summary)).unwrap_or_default())
     };
     let exporting = RwSignal::new(false);
     // Shows nothing until the run is known.
     let state = move || live.newest.with(|run| run.as_ref().map(|run| run.summary.state));
-    let name = move || match of(&|s| s.name.clone()) {
+    let name = move || match said(&|s| s.name.clone()) {
         name if name.is_empty() => run.get(),
         name => name,
     };
     let ranks = move || {
-        of(&|s| format!("{} / {}", units::count(s.ranks_reporting.into()), units::ranks(s.ranks_expected)))
+        said(&|s| format!("{} / {}", units::count(s.ranks_reporting.into()), units::ranks(s.ranks_expected)))
     };
     let started = move || {
         let now = live.now.get();
         let word = |s: &RunSummary| if s.imported { "imported" } else { "started" };
-        of(&|s| format!("{} {}", word(s), units::ago((now - s.started_unix_millis as f64) / 1000.0)))
+        said(&|s| format!("{} {}", word(s), units::ago((now - s.started_unix_millis as f64) / 1000.0)))
     };
     // Read from the columns, which arrive up to twenty times per second. The report arrives twice per second.
     let last_step = move || {
         live.drawn.track();
         let newest = live.steps.with_value(|steps| steps.step.last().copied());
-        newest.map_or_else(|| of(&|s| s.last_step.map_or_else(|| "—".into(), units::count)), units::count)
+        newest.map_or_else(|| said(&|s| s.last_step.map_or_else(|| "—".into(), units::count)), units::count)
     };
     view! {
         <Export open=exporting />
@@ -121,15 +125,15 @@ fn Heading(tab: Memo<Tab>, run: RunId) -> impl IntoView {
         </header>
         <nav class="tabs" aria-label="Views of this run">
             {Tab::ALL
-                .map(|each| {
+                .map(|shown| {
                     view! {
                         <a
-                            href=move || address.keeping(&each.path(&run.get()))
-                            aria-current=move || (tab.get() == each).then_some("page")
-                            data-testid=format!("tab-{}", each.name().to_ascii_lowercase())
+                            href=move || address.keeping(&shown.path(&run.get()))
+                            aria-current=move || (tab.get() == shown).then_some("page")
+                            data-testid=format!("tab-{}", shown.name().to_ascii_lowercase())
                         >
-                            {each.name()}
-                            {(each == Tab::Health).then(|| view! { <Badge /> })}
+                            {shown.name()}
+                            {(shown == Tab::Health).then(|| view! { <Badge /> })}
                         </a>
                     }
                 })

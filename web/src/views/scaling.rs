@@ -15,78 +15,69 @@ use self::tables::{Predictions, Runs};
 use self::what_if::WhatIf;
 use crate::api;
 use crate::download;
-use crate::live::Live;
+use crate::polled::polled;
 use crate::route::{Address, RunId};
-use crate::run_choice::ChoiceOf;
+use crate::run_choice::GroupedChoice;
 use crate::theme::Theme;
 use crate::xy::{Shown, Xy};
 
 /// The time after which the answer for a live run is requested again, in milliseconds.
-const AGAIN_MILLIS: u64 = 5_000;
+const AGAIN_MILLIS: f64 = 5_000.0;
 
 /// The server's answer, or the reason why there is none. `None` before the first answer.
 type Answered = Signal<Option<Result<Arc<Answer>, String>>>;
 /// The run and the baseline that were asked for, and the answer.
 type Fetched = ((String, Option<String>), Result<Arc<Answer>, String>);
 
-/// The view.
-#[component]
-pub fn Scaling() -> impl IntoView {
-    let address = expect_context::<Address>();
-    let answered = fetch(Memo::new(move |_| address.param("baseline")));
-    let picture = move |read: fn(&Answer) -> Shown| {
-        Signal::derive(move || match answered.get() {
+/// What the parts of the view say, once the server has answered.
+#[derive(Clone, Copy)]
+struct Said {
+    answered: Answered,
+    answer: Signal<Option<Arc<Answer>>>,
+}
+
+impl Said {
+    fn new(answered: Answered) -> Self {
+        Self { answered, answer: Signal::derive(move || answered.get().and_then(Result::ok)) }
+    }
+
+    fn picture(self, read: fn(&Answer) -> Shown) -> Signal<Shown> {
+        Signal::derive(move || match self.answered.get() {
             None => Err("Loading the runs of this name…".into()),
             Some(Err(error)) => Err(units::capitalized(&error)),
             Some(Ok(answer)) => read(&answer),
         })
-    };
-    let answer = Signal::derive(move || answered.get().and_then(Result::ok));
-    let words = move |read: fn(&Answer) -> String| {
-        Signal::derive(move || answer.get().map(|answer| read(&answer)).unwrap_or_default())
-    };
-    let has =
-        move |read: fn(&Answer) -> bool| Memo::new(move |_| answer.get().is_some_and(|answer| read(&answer)));
-    let offered = Signal::derive(move || answer.get().iter().map(|answer| baselines(answer)).collect());
-    let automatic = Signal::derive(move || match answer.get().and_then(|answer| answer.baseline.clone()) {
-        Some(run) if address.param("baseline").is_none() => format!("automatic: {run}"),
-        _ => "automatic".into(),
-    });
-    let (has_predictions, has_model, has_caps) = (
-        has(|answer| !answer.predictions.is_empty()),
-        has(|answer| answer.comm_model.is_some()),
-        has(|answer| !answer.caps.is_empty()),
-    );
+    }
+
+    fn words(self, read: fn(&Answer) -> String) -> Signal<String> {
+        Signal::derive(move || self.answer.get().map(|answer| read(&answer)).unwrap_or_default())
+    }
+
+    /// Returns whether the answer has something; false before it has arrived.
+    fn has(self, read: fn(&Answer) -> bool) -> Memo<bool> {
+        Memo::new(move |_| self.answer.get().is_some_and(|answer| read(&answer)))
+    }
+}
+
+/// The view.
+#[component]
+pub fn Scaling() -> impl IntoView {
+    let address = expect_context::<Address>();
+    let said = Said::new(fetch(Memo::new(move |_| address.param("baseline"))));
+    let answer = said.answer;
+    let has_predictions = said.has(|answer| !answer.predictions.is_empty());
     view! {
-        <p class="lead" data-testid="scaling-sentence">{words(|answer| units::unbroken(&sentence(answer)))}</p>
-        <ChartPanel
-            title="Efficiency against world size"
-            testid="scaling-efficiency"
-            label="Scaling efficiency against world size; the tables below have its numbers"
-            height=280.0
-            axes=("ranks", "efficiency")
-            picture=picture(pictures::efficiency)
-        >
-            <div class="beside">
-                <ul class="legend">
-                    <li><i class="key dot-full" aria-hidden="true"></i>"measured, against the baseline"</li>
-                    <li><i class="key dot-hollow" aria-hidden="true"></i>"implied: compute time / mean step time"</li>
-                    <Show when=move || has_predictions.get()>
-                        <li><i class="key dashed" aria-hidden="true"></i>"predicted, with its error band"</li>
-                    </Show>
-                </ul>
-                <ChoiceOf key="baseline" name="Baseline" nothing=automatic groups=offered />
-            </div>
-        </ChartPanel>
+        <p class="lead" data-testid="scaling-sentence">{said.words(|answer| units::unbroken(&sentence(answer)))}</p>
+        <Efficiency said=said has_predictions=has_predictions />
         <div class="halves">
             <section class="panel" aria-label="Runs">
-                <div class="panel-head"><h2>"Runs"<small data-testid="scaling-baseline">{words(against)}</small></h2></div>
+                <div class="panel-head"><h2>"Runs"<small data-testid="scaling-baseline">{said.words(against)}</small></h2></div>
                 <Runs answer=answer />
             </section>
             <Show when=move || has_predictions.get()>
                 <section class="panel" aria-label="Predictions">
                     <div class="panel-head">
-                        <h2>"Predictions"<small>{words(model_error)}</small></h2>
+                        <h2>"Predictions"<small>{said.words(model_error)}</small></h2>
                         <span class="grow"></span>
                         <PlanLink />
                     </div>
@@ -99,33 +90,75 @@ pub fn Scaling() -> impl IntoView {
             <WhatIf answer=answer />
         </Show>
         <div class="halves">
-            <Show when=move || has_model.get()>
-                <ChartPanel
-                    title="Latency and bandwidth"
-                    testid="comm-model"
-                    label="Transfer time against payload, with the fitted line"
-                    height=220.0
-                    axes=("payload", "transfer")
-                    picture=picture(pictures::comm_model)
-                >
-                    <p class="lead" data-testid="fit">
-                        {words(|answer| answer.comm_model.as_ref().map(fit).unwrap_or_default())}
-                    </p>
-                </ChartPanel>
-            </Show>
-            <Show when=move || has_caps.get()>
-                <ChartPanel
-                    title="Bucket size"
-                    testid="bucket-caps"
-                    label="Predicted step time against bucket cap"
-                    height=220.0
-                    axes=("bucket cap", "step time")
-                    picture=picture(pictures::caps)
-                >
-                    <p class="lead" data-testid="cap-advice">{words(advice)}</p>
-                </ChartPanel>
-            </Show>
+            <ModelCharts said=said />
         </div>
+    }
+}
+
+/// Efficiency against world size, and the choice of the baseline.
+#[component]
+fn Efficiency(said: Said, has_predictions: Memo<bool>) -> impl IntoView {
+    let (address, answer) = (expect_context::<Address>(), said.answer);
+    let offered = Signal::derive(move || answer.get().iter().map(|answer| baselines(answer)).collect());
+    let automatic = Signal::derive(move || match answer.get().and_then(|answer| answer.baseline.clone()) {
+        Some(run) if address.param("baseline").is_none() => format!("automatic: {run}"),
+        _ => "automatic".into(),
+    });
+    view! {
+        <ChartPanel
+            title="Efficiency against world size"
+            testid="scaling-efficiency"
+            label="Scaling efficiency against world size; the tables below have its numbers"
+            height=280.0
+            axes=("ranks", "efficiency")
+            picture=said.picture(pictures::efficiency)
+        >
+            <div class="beside">
+                <ul class="legend">
+                    <li><i class="key dot-full" aria-hidden="true"></i>"measured, against the baseline"</li>
+                    <li><i class="key dot-hollow" aria-hidden="true"></i>"implied: compute time / mean step time"</li>
+                    <Show when=move || has_predictions.get()>
+                        <li><i class="key dashed" aria-hidden="true"></i>"predicted, with its error band"</li>
+                    </Show>
+                </ul>
+                <GroupedChoice key="baseline" name="Baseline" nothing=automatic groups=offered />
+            </div>
+        </ChartPanel>
+    }
+}
+
+/// The fitted model of all-reduces, and what it predicts of bucket caps.
+#[component]
+fn ModelCharts(said: Said) -> impl IntoView {
+    let has_model = said.has(|answer| answer.comm_model.is_some());
+    let has_caps = said.has(|answer| !answer.caps.is_empty());
+    view! {
+        <Show when=move || has_model.get()>
+            <ChartPanel
+                title="Latency and bandwidth"
+                testid="comm-model"
+                label="Transfer time against payload, with the fitted line"
+                height=220.0
+                axes=("payload", "transfer")
+                picture=said.picture(pictures::comm_model)
+            >
+                <p class="lead" data-testid="fit">
+                    {said.words(|answer| answer.comm_model.as_ref().map(fit).unwrap_or_default())}
+                </p>
+            </ChartPanel>
+        </Show>
+        <Show when=move || has_caps.get()>
+            <ChartPanel
+                title="Bucket size"
+                testid="bucket-caps"
+                label="Predicted step time against bucket cap"
+                height=220.0
+                axes=("bucket cap", "step time")
+                picture=said.picture(pictures::caps)
+            >
+                <p class="lead" data-testid="cap-advice">{said.words(advice)}</p>
+            </ChartPanel>
+        </Show>
     }
 }
 
@@ -178,16 +211,14 @@ fn Assumptions(answer: Signal<Option<Arc<Answer>>>) -> impl IntoView {
 /// Fetches the answer, and again every few seconds while the run is live. An error replaces no answer of the same run and
 /// baseline.
 fn fetch(baseline: Memo<Option<String>>) -> Answered {
-    let (live, run) = (expect_context::<Live>(), expect_context::<RunId>());
-    let turn = live.turn(AGAIN_MILLIS);
-    let fetched = LocalResource::new(move || {
-        turn.track();
-        let wanted = (run.get(), baseline.get());
-        async move {
-            let answer = api::scaling(&wanted.0, wanted.1.as_deref()).await;
-            (wanted, answer.map(Arc::new))
-        }
-    });
+    let fetched = polled(
+        Some(AGAIN_MILLIS),
+        Memo::new(move |_| Some(baseline.get())),
+        |run, baseline: Option<String>| async move {
+            let answer = api::scaling(&run, baseline.as_deref()).await;
+            Some(((run, baseline), answer.map(Arc::new)))
+        },
+    );
     let kept = Memo::new(move |old: Option<&Option<Fetched>>| match (fetched.get(), old) {
         (Some((wanted, Err(_))), Some(Some((before, Ok(answer))))) if *before == wanted => {
             Some((wanted, Ok(answer.clone())))

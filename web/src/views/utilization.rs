@@ -18,7 +18,11 @@ use self::strips::Strips;
 use crate::api;
 use crate::heatmap::selected_rank;
 use crate::live::Live;
-use crate::route::{Address, RunId};
+use crate::polled::polled;
+use crate::route::Address;
+
+/// The time between two samples of a device or host, in milliseconds.
+const SAMPLE_MILLIS: f64 = 1_000.0;
 
 /// How a run is used.
 #[derive(Clone, Default, PartialEq)]
@@ -28,25 +32,16 @@ struct Fetched {
     bursts: Vec<RankBurst>,
 }
 
-async fn fetch(run: &str) -> Result<Fetched, String> {
-    let (usage, samples) = (api::usage(run).await?, api::devices(run).await?);
-    Ok(Fetched { usage, samples, bursts: api::bursts(run).await? })
+async fn fetch(run: String, (): ()) -> Option<Fetched> {
+    let (usage, samples) = (api::usage(&run).await.ok()?, api::devices(&run).await.ok()?);
+    Some(Fetched { usage, samples, bursts: api::bursts(&run).await.ok()? })
 }
 
 /// The view.
 #[component]
 pub fn Utilization() -> impl IntoView {
-    let (live, run) = (expect_context::<Live>(), expect_context::<RunId>());
-    let fetched = LocalResource::new(move || {
-        // Devices and hosts are sampled once per second, so they are fetched once per second.
-        live.now.track();
-        let run = run.get();
-        async move { fetch(&run).await.ok() }
-    });
-    // The old content stays while the server is unreachable. The notice tells the user.
-    let known = Memo::new(move |old: Option<&Option<Fetched>>| {
-        fetched.get().flatten().or_else(|| old.cloned().flatten())
-    });
+    let live = expect_context::<Live>();
+    let known = polled(Some(SAMPLE_MILLIS), Some(()), fetch);
     let culprit = Memo::new(move |_| live.run.with(|run| first_culprit(&run.as_ref()?.report)));
     let rank = selected_rank(expect_context::<Address>(), culprit);
     let usage = Memo::new(move |_| known.get().unwrap_or_default().usage);
@@ -59,7 +54,7 @@ pub fn Utilization() -> impl IntoView {
         live.run.with(|run| usage.with(|usage| run.as_ref().and_then(|run| answer(usage, &run.report))))
     };
     let on_processors = move || live.run.with(|run| on_processors(&run.as_ref()?.report.ledger));
-    let of_devices = move || {
+    let device_sentence = move || {
         let ranks = live.run.with(|run| run.as_ref().map_or(0, |run| run.report.ranks));
         samples.with(|samples| (!samples.is_empty()).then(|| sentence(samples, ranks)))
     };
@@ -69,7 +64,7 @@ pub fn Utilization() -> impl IntoView {
         Some(true) => view! {
             <p class="lead" data-testid="usage-answer">{answer}</p>
             <p data-testid="on-processors">{on_processors}</p>
-            <p class:hidden=move || !has_device.get() data-testid="device-sentence">{of_devices}</p>
+            <p class:hidden=move || !has_device.get() data-testid="device-sentence">{device_sentence}</p>
             <Strips usage=usage culprit=culprit />
             <RankLines rank=rank usage=usage />
             <Show when=move || has_device.get() fallback=NoDevices>

@@ -28,12 +28,12 @@ pub fn buckets_that_differ(waterfall: &Waterfall, selected: &[u32]) -> Vec<Diffe
         }
     }
     let mean = |bucket: u32, is_selected: bool| {
-        let of: Vec<f64> = works
+        let nanos: Vec<f64> = works
             .iter()
             .filter(|work| work.0 == bucket && work.1 == is_selected)
             .map(|work| work.2)
             .collect();
-        (!of.is_empty()).then(|| of.iter().sum::<f64>() / of.len() as f64)
+        (!nanos.is_empty()).then(|| nanos.iter().sum::<f64>() / nanos.len() as f64)
     };
     let mut buckets: Vec<u32> = works.iter().map(|work| work.0).collect();
     buckets.sort_unstable();
@@ -44,10 +44,10 @@ pub fn buckets_that_differ(waterfall: &Waterfall, selected: &[u32]) -> Vec<Diffe
             let (selected, others) = (mean(bucket, true)?, mean(bucket, false)?);
             Some(Difference { name: format!("bucket {bucket}"), selected, others })
         })
-        .filter(|one| (one.selected - one.others).abs() > waterfall.span_nanos * SMALLEST)
+        .filter(|found| (found.selected - found.others).abs() > waterfall.span_nanos * SMALLEST)
         .collect();
-    let by = |one: &Difference| (one.selected - one.others).abs();
-    differences.sort_by(|a, b| by(b).total_cmp(&by(a)));
+    let size = |found: &Difference| (found.selected - found.others).abs();
+    differences.sort_by(|a, b| size(b).total_cmp(&size(a)));
     differences.truncate(MOST);
     differences
 }

@@ -73,13 +73,13 @@ pub fn sentence(waterfall: &Waterfall, waits: &Waits) -> String {
     }
     let mean = waiting.iter().map(|(_, wait)| wait).sum::<f64>() / waiting.len() as f64;
     let waiting = units::ranks(waiting.len() as u32);
-    let of_most = if longest < mean * ALIKE {
+    let longest_wait = if longest < mean * ALIKE {
         String::new()
     } else {
         format!(", rank {} longest with {}", rank(most), nanos(longest))
     };
     format!(
-        "Rank {last} starts bucket {bucket} last. {waiting} wait for it, {} on average{of_most}.",
+        "Rank {last} starts bucket {bucket} last. {waiting} wait for it, {} on average{longest_wait}.",
         nanos(mean)
     )
 }

@@ -59,8 +59,8 @@ mod tests {
             run("b-1", "b", RunState::Failed),
         ];
         let ids = |chosen| -> Vec<(String, Vec<String>)> {
-            let of = |group: Choices| (group.name, group.runs.into_iter().map(|(id, _)| id).collect());
-            with_chosen(choices(&runs), chosen).into_iter().map(of).collect()
+            let listed = |group: Choices| (group.name, group.runs.into_iter().map(|(id, _)| id).collect());
+            with_chosen(choices(&runs), chosen).into_iter().map(listed).collect()
         };
         let known =
             [("a".to_owned(), vec!["a-1".to_owned()]), ("b".into(), vec!["b-2".into(), "b-1".into()])];

@@ -149,7 +149,7 @@ pub struct Groups(BTreeMap<String, Group>);
 impl Groups {
     /// Groups `runs` by name.
     #[must_use]
-    pub fn of(runs: &[RunSummary]) -> Self {
+    pub fn new(runs: &[RunSummary]) -> Self {
         let mut groups: BTreeMap<String, Group> = BTreeMap::new();
         for run in runs {
             let group = groups.entry(run.name.clone()).or_default();
@@ -329,7 +329,7 @@ pub(crate) mod tests {
     fn ids(sort: Option<&str>) -> String {
         let runs = list();
         let sort = sort.map(|text| read_sort(text).unwrap());
-        let order = ordered(&runs, |_| true, sort, &Groups::of(&runs));
+        let order = ordered(&runs, |_| true, sort, &Groups::new(&runs));
         order.into_iter().map(|at| runs[at].run.to_string()).collect()
     }
 
@@ -362,7 +362,7 @@ pub(crate) mod tests {
     #[test]
     fn the_best_of_a_name_is_a_run_that_works() {
         let runs = list();
-        let groups = Groups::of(&runs);
+        let groups = Groups::new(&runs);
         let group = groups.get("bert").unwrap();
         assert_eq!((group.runs, group.best), (3, Some(100)), "the failed run was faster, but failed");
         let to_best = |at: usize| groups.to_best(&runs[at]).map(|share| (share * 100.0).round());
@@ -371,7 +371,7 @@ pub(crate) mod tests {
 
     fn shown(grouped: bool, closed: &[&str], most: usize) -> (String, usize) {
         let runs = list();
-        let order = ordered(&runs, |_| true, None, &Groups::of(&runs));
+        let order = ordered(&runs, |_| true, None, &Groups::new(&runs));
         let order: Vec<&RunSummary> = order.into_iter().map(|at| &runs[at]).collect();
         let closed: Vec<String> = closed.iter().map(|name| (*name).to_owned()).collect();
         let found = lines(&order, grouped, &closed, most);
@@ -398,7 +398,7 @@ pub(crate) mod tests {
 
     #[test]
     fn lists_with_repeated_names_are_grouped_unless_the_address_says_otherwise() {
-        let (several, one) = (Groups::of(&list()), Groups::of(&list()[..2]));
+        let (several, one) = (Groups::new(&list()), Groups::new(&list()[..2]));
         assert!(is_grouped(None, &several) && !is_grouped(None, &one));
         assert!(!is_grouped(Some("none"), &several) && is_grouped(Some("name"), &one));
     }

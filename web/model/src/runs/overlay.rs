@@ -41,7 +41,7 @@ impl Times {
     /// Returns the step times of stored steps. Shadow steps are left out. Steps without aligned clocks have no place in
     /// time.
     #[must_use]
-    pub fn of(steps: &Steps) -> Self {
+    pub fn new(steps: &Steps) -> Self {
         let mut times = Self::default();
         let mut began = None;
         for (row, &nanos) in steps.step_nanos.iter().enumerate() {
@@ -90,7 +90,7 @@ impl Columns {
         Self { first, width: ((last - first) / count as f64).max(f64::MIN_POSITIVE), count }
     }
 
-    fn of(self, x: f64) -> usize {
+    fn place(self, x: f64) -> usize {
         (((x - self.first) / self.width) as usize).min(self.count - 1)
     }
 }
@@ -104,7 +104,7 @@ pub fn thin(points: &[(f64, f64)], ends: (f64, f64), columns: usize) -> Vec<(f64
     }
     let columns = Columns::new(ends, columns);
     let mut out = Vec::new();
-    for column in points.chunk_by(|a, b| columns.of(a.0) == columns.of(b.0)) {
+    for column in points.chunk_by(|a, b| columns.place(a.0) == columns.place(b.0)) {
         let (mut low, mut high) = (0, 0);
         for (at, point) in column.iter().enumerate() {
             if point.1 < column[low].1 {
@@ -139,7 +139,7 @@ pub fn readings(runs: &[&[(f64, f64)]], columns: usize) -> Vec<Reading> {
     let mut found: Vec<Option<Reading>> = vec![None; columns.count];
     for (run, points) in runs.iter().enumerate() {
         for &(x, y) in *points {
-            let reading = found[columns.of(x)]
+            let reading = found[columns.place(x)]
                 .get_or_insert_with(|| Reading { from_to: (x, x), longest: vec![None; runs.len()] });
             reading.from_to = (reading.from_to.0.min(x), reading.from_to.1.max(x));
             if reading.longest[run].is_none_or(|(_, longest)| y > longest) {
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn time_begins_with_the_first_stored_step() {
-        let times = Times::of(&steps());
+        let times = Times::new(&steps());
         assert_eq!(times.over(Over::Steps), [(10.0, 100.0), (11.0, 120.0), (12.0, 150.0)]);
         assert_eq!(times.over(Over::Clock), [(100.0, 100.0), (350.0, 150.0)], "one step has no time");
     }

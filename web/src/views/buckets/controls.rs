@@ -84,7 +84,7 @@ fn Stepper(selection: StepSelection) -> impl IntoView {
 fn Notable(selection: StepSelection) -> impl IntoView {
     let live = expect_context::<Live>();
     let go = move |choose: fn(&[(u64, f64)]) -> Option<u64>| {
-        let visible = untrack(|| selection.range.view());
+        let visible = untrack(|| selection.range.visible());
         let (observed, all): (Vec<_>, Vec<_>) = live.steps.with_value(|steps| {
             let row = |row: usize| (steps.step[row], f64::from(steps.step_nanos[row]));
             let rows = || steps.rows_in(visible);

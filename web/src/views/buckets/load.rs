@@ -6,12 +6,11 @@ use leptos::prelude::*;
 use wire::live::Waterfall;
 
 use crate::api;
-use crate::live::Live;
-use crate::route::RunId;
+use crate::polled::polled;
 
 /// The shortest interval between waterfalls while following the newest step, in milliseconds. Faster changes cannot be
 /// read.
-const FOLLOW_MILLIS: u64 = 500;
+const FOLLOW_MILLIS: f64 = 500.0;
 
 /// A fetched waterfall.
 #[derive(Clone, Copy)]
@@ -22,16 +21,13 @@ pub struct Fetched {
     pub error: Memo<Option<String>>,
 }
 
-/// Fetches `step`, and again when the server is back; the newest step again and again if `step` is `None`.
-pub fn fetch(step: Memo<Option<u64>>, live: Live, run: RunId) -> Fetched {
-    let newest = live.turn(FOLLOW_MILLIS);
-    let fetched = LocalResource::new(move || {
-        let (_, run, step) = (live.connected.get(), run.get(), step.get());
-        if step.is_none() {
-            newest.track();
-        }
-        async move { api::waterfall(&run, step).await.map(Arc::new) }
-    });
+/// Fetches `step`; the newest step again and again if `step` is `None`.
+pub fn fetch(step: Memo<Option<u64>>) -> Fetched {
+    let fetched = polled(
+        Signal::derive(move || step.get().is_none().then_some(FOLLOW_MILLIS)),
+        Memo::new(move |_| Some(step.get())),
+        |run, step| async move { Some(api::waterfall(&run, step).await.map(Arc::new)) },
+    );
     let keep = move |old: Option<&Option<Arc<Waterfall>>>| {
         fetched.get().and_then(Result::ok).or_else(|| old.cloned().flatten())
     };

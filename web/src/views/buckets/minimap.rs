@@ -1,7 +1,8 @@
 //! The whole step in miniature, with the axis of the visible part below. Both stay in view while the page scrolls.
 
 use leptos::prelude::*;
-use model::brush::{self, Grip};
+use model::brush::Brush;
+use model::pointer::Gesture;
 use viz::raster::Frame;
 use viz::raster::gantt::View;
 use viz::span::Span;
@@ -11,7 +12,7 @@ use super::StepSelection;
 use super::zoom::{MARGINS, Zoom};
 use crate::canvas::{Margins, Size};
 use crate::pen::Pen;
-use crate::plot::{Gesture, Plot};
+use crate::plot::Plot;
 
 const MAP_MARGINS: Margins = Margins { top: 2.0, bottom: 26.0, ..MARGINS };
 const HEIGHT: f64 = 52.0;
@@ -23,20 +24,17 @@ const LENS_PIXELS: f64 = 8.0;
 /// The miniature. Dragging in it chooses the visible part.
 #[component]
 pub fn Minimap(selection: StepSelection, zoom: Zoom) -> impl IntoView {
-    let held = StoredValue::new(None::<(Grip, Option<Span>)>);
+    let brush = StoredValue::new(Brush::default());
     let on_gesture = move |gesture: Gesture, size: Size| {
         let all = zoom.whole.get_untracked();
-        let value = |x: f64| all.to_value(x, size.width);
         match gesture {
-            Gesture::Drag { from, to } => {
-                let before = zoom.time.get_untracked();
+            Gesture::Drag { from, to, .. } => {
+                let ends = (all.to_value(from.0, size.width), all.to_value(to.0, size.width));
                 let reach = REACH_PIXELS / size.width * all.len();
-                let (grip, before) =
-                    held.get_value().unwrap_or_else(|| (brush::grip(before, value(from.0), reach), before));
-                held.set_value(Some((grip, before)));
-                zoom.time.set(Some(brush::dragged(before, grip, value(from.0), value(to.0), all)));
+                let visible = zoom.time.get_untracked();
+                zoom.time.set(brush.try_update_value(|brush| brush.drag(visible, ends, reach, all)));
             }
-            Gesture::Drop => held.set_value(None),
+            Gesture::Drop => brush.update_value(Brush::release),
             Gesture::DoubleClick => zoom.time.set(None),
             _ => return false,
         }

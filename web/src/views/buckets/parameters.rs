@@ -8,7 +8,7 @@ use wire::views::{BucketParameters, ModuleLayouts};
 use super::StepSelection;
 use crate::api;
 use crate::live::Live;
-use crate::route::RunId;
+use crate::polled::polled;
 use crate::table::{Column, Table};
 
 /// A parameter of the bucket.
@@ -35,11 +35,11 @@ fn rows(bucket: &LayoutBucket) -> Vec<Row> {
 /// Describes a bucket: `12 parameters of float32, from layer4.1.conv2.weight to layer4.0.bn1.bias`.
 fn summary(bucket: &LayoutBucket) -> String {
     let number = units::count(bucket.parameters.len() as u64);
-    let of = if bucket.dtype.is_empty() { String::new() } else { format!(" of {}", bucket.dtype) };
+    let dtype = if bucket.dtype.is_empty() { String::new() } else { format!(" of {}", bucket.dtype) };
     match &bucket.parameters[..] {
         [] => "No parameters.".into(),
-        [only] => format!("1 parameter{of}: {only}."),
-        [first, .., last] => format!("{number} parameters{of}, from {first} to {last}."),
+        [only] => format!("1 parameter{dtype}: {only}."),
+        [first, .., last] => format!("{number} parameters{dtype}, from {first} to {last}."),
     }
 }
 
@@ -49,35 +49,30 @@ fn find<'a>(modules: &'a [ModuleLayouts], wanted: &BucketParameters) -> Option<&
     layout.buckets.iter().find(|bucket| bucket.bucket.0 == wanted.bucket)
 }
 
+/// The modules and generations of the layouts that a report names, and the selected bucket.
+type Named = (Vec<(u32, u32)>, Option<u32>);
+
 /// The panel.
 #[component]
 pub fn Parameters(selection: StepSelection) -> impl IntoView {
-    let (live, run) = (expect_context::<Live>(), expect_context::<RunId>());
+    let live = expect_context::<Live>();
     let wanted = Memo::new(move |_| {
         let bucket = selection.bucket.get()?;
         live.run.with(|run| {
-            let mut of_bucket = run.as_ref()?.report.buckets.iter().filter(|stats| stats.bucket.0 == bucket);
-            of_bucket.find_map(|stats| stats.parameters.clone())
+            let mut stats = run.as_ref()?.report.buckets.iter().filter(|stats| stats.bucket.0 == bucket);
+            stats.find_map(|stats| stats.parameters.clone())
         })
     });
     // The layouts change with those that the report names. The parameters without a gradient are as of the selection.
-    let generations = Memo::new(move |_| {
-        live.run.with(|run| {
-            let named = run.iter().flat_map(|run| run.report.buckets.iter());
-            let named = named.filter_map(|stats| stats.parameters.as_ref());
-            named.map(|parameters| (parameters.module, parameters.generation)).collect::<Vec<_>>()
-        })
+    let named = Memo::new(move |_| {
+        let generations = live.run.with(|run| {
+            let stats = run.iter().flat_map(|run| run.report.buckets.iter());
+            let named = stats.filter_map(|stats| stats.parameters.as_ref());
+            named.map(|parameters| (parameters.module, parameters.generation)).collect()
+        });
+        Some((generations, selection.bucket.get()))
     });
-    let fetched = LocalResource::new(move || {
-        generations.track();
-        selection.bucket.track();
-        let run = run.get();
-        async move { api::layouts(&run).await.ok() }
-    });
-    // The old content stays while the server is unreachable. The notice tells the user.
-    let modules = Memo::new(move |old: Option<&Option<Vec<ModuleLayouts>>>| {
-        fetched.get().flatten().or_else(|| old.cloned().flatten())
-    });
+    let modules = polled(None, named, |run, _: Named| async move { api::layouts(&run).await.ok() });
     let bucket = Memo::new(move |_| {
         let wanted = wanted.get()?;
         modules.with(|modules| find(modules.as_ref()?, &wanted).cloned())
@@ -89,7 +84,7 @@ pub fn Parameters(selection: StepSelection) -> impl IntoView {
 #[component]
 fn Panel(
     number: Memo<Option<u32>>,
-    modules: Memo<Option<Vec<ModuleLayouts>>>,
+    modules: Signal<Option<Vec<ModuleLayouts>>>,
     bucket: Memo<Option<LayoutBucket>>,
 ) -> impl IntoView {
     let title = Signal::derive(move || {
@@ -111,7 +106,7 @@ fn Panel(
         }
     };
     let lines = move || {
-        let of_module = |module: &ModuleLayouts| {
+        let about = |module: &ModuleLayouts| {
             let different = (!module.different.is_empty()).then(|| layouts::differ(&module.different));
             view! {
                 <p class="quiet">{layouts::history(module)}</p>
@@ -119,7 +114,7 @@ fn Panel(
                 {different.map(|different| view! { <p role="alert">{different}"."</p> })}
             }
         };
-        modules.with(|modules| modules.iter().flatten().map(of_module).collect_view())
+        modules.with(|modules| modules.iter().flatten().map(about).collect_view())
     };
     let listed = Memo::new(move |_| bucket.with(|bucket| bucket.as_ref().map(rows).unwrap_or_default()));
     let number = |name: &'static str, read: fn((u64, u64, f64)) -> (f64, String)| {

@@ -4,6 +4,7 @@
 mod marks;
 
 use leptos::prelude::*;
+use model::pointer::Gesture;
 use units::fixed;
 use viz::palette;
 use viz::raster::Frame;
@@ -19,7 +20,7 @@ use crate::canvas::Size;
 use crate::keys;
 use crate::live::Live;
 use crate::pen::{Align, Pen};
-use crate::plot::{Gesture, Plot, Stretch};
+use crate::plot::{Plot, Stretch};
 use crate::route::Address;
 use crate::widgets::{Legend, Swatch, Tip};
 
@@ -182,7 +183,7 @@ fn on_gesture(
         drawn.gantt.slice_at(&drawn.waterfall, view, (x, y), (size.width, size.height), REACH_PIXELS)
     };
     match *gesture {
-        Gesture::Move { x, y } => {
+        Gesture::Hover((x, y)) => {
             hovered.set(hit(x, y));
             zoom.place.set(Some(MARGINS.place(x, y, size)));
         }
@@ -190,15 +191,15 @@ fn on_gesture(
             hovered.set(None);
             zoom.place.set(None);
         }
-        Gesture::Click { x, y } => select(selection, hit(x, y)),
-        Gesture::Zoom { x, factor, .. } => zoom.zoom_time(x / size.width, factor),
-        Gesture::Drag { from, to } => {
+        Gesture::Click((x, y)) => select(selection, hit(x, y)),
+        Gesture::Zoom { x, factor } => zoom.zoom_time(x / size.width, factor),
+        Gesture::Drag { from, to, .. } => {
             let ends = [from.0.min(to.0), from.0.max(to.0)];
             let [start, end] = ends.map(|x| view.time.to_value(x.clamp(0.0, size.width), size.width));
             selection.measured.set(Some(Span::new(start, end)));
         }
         Gesture::Drop => {}
-        Gesture::Pan { dx, dy } => zoom.pan(dx / size.width, dy / size.height),
+        Gesture::Pan((dx, dy)) => zoom.pan(dx / size.width, dy / size.height),
         Gesture::DoubleClick => zoom.show_all(),
         Gesture::Key(ref key) => return arrow(selection, key),
     }

@@ -7,7 +7,7 @@ use viz::span::Span;
 
 use super::StepSelection;
 use crate::canvas::Margins;
-use crate::range::chosen;
+use crate::range::span_in_address;
 use crate::route::Address;
 use crate::widgets::TooltipPlace;
 
@@ -38,7 +38,7 @@ pub struct Zoom {
 impl Zoom {
     /// Returns the part that the address names.
     pub fn new(selection: StepSelection, address: Address) -> Self {
-        let (time, rows) = (chosen(address, "time"), chosen(address, "ranks"));
+        let (time, rows) = (span_in_address(address, "time"), span_in_address(address, "ranks"));
         let ranks = Memo::new(move |_| {
             selection.drawn.with(|drawn| drawn.as_ref().map_or(4, |drawn| drawn.gantt.rows()))
         });
@@ -47,12 +47,12 @@ impl Zoom {
             Span::new(0.0, span)
         });
         let view = Memo::new(move |_| {
-            let every = Span::new(0.0, ranks.get().max(1) as f64);
+            let all = Span::new(0.0, ranks.get().max(1) as f64);
             // A few chosen rows are all visible.
             let zoomed = rows.get().filter(|_| selection.rows.get() == Rows::All);
             View {
                 time: time.get().map_or(whole.get(), |time| time.clamp(whole.get(), MIN_NANOS)),
-                rows: zoomed.map_or(every, |rows| rows.clamp(every, MIN_RANKS)),
+                rows: zoomed.map_or(all, |rows| rows.clamp(all, MIN_RANKS)),
             }
         });
         Self { time, rows, whole, ranks, view, place: RwSignal::new(None) }
@@ -64,12 +64,12 @@ impl Zoom {
     }
 
     fn zoom_rows(self, factor: f64) {
-        let (rows, every) = (self.view.get_untracked().rows, self.ranks.get_untracked() as f64);
+        let (rows, all) = (self.view.get_untracked().rows, self.ranks.get_untracked() as f64);
         let at = self.place.get_untracked().map_or(0.5, |p| {
             ((p.y - MARGINS.top) / (p.height - MARGINS.top - MARGINS.bottom)).clamp(0.0, 1.0)
         });
         let next = rows.zoom(at, factor);
-        self.rows.set((next.len() < every).then(|| next.clamp(Span::new(0.0, every), MIN_RANKS)));
+        self.rows.set((next.len() < all).then(|| next.clamp(Span::new(0.0, all), MIN_RANKS)));
     }
 
     /// Moves by shares of the visible time and of the visible rows.

@@ -26,7 +26,7 @@ pub fn Flame(compared: Memo<Option<Compared>>) -> impl IntoView {
     let height = move || drawn.with(|cells| (cells.iter().map(|cell| cell.row).max().unwrap_or(0) + 1) * ROW);
     let names = Memo::new(move |_| {
         compared.with(|compared| {
-            compared.as_ref().map(|one| (one.rank, one.other.as_ref().map(|(rank, _)| *rank)))
+            compared.as_ref().map(|compared| (compared.rank, compared.other.as_ref().map(|(rank, _)| *rank)))
         })
     });
     let caption = move || match names.get() {
@@ -63,12 +63,12 @@ pub fn Flame(compared: Memo<Option<Compared>>) -> impl IntoView {
 fn Shown(cell: Cell, zoom: RwSignal<Vec<Frame>>, names: Memo<Option<(u32, Option<u32>)>>) -> impl IntoView {
     let percent = |share: f64| format!("{}%", share * 100.0);
     let title = {
-        let of = |rank: u32, share: f64| format!("rank {rank}: {}", units::percent(share));
+        let written = |rank: u32, share: f64| format!("rank {rank}: {}", units::percent(share));
         let shares = names.get_untracked().map(|(rank, other)| {
             let other = other
                 .zip(cell.other)
-                .map_or_else(String::new, |(rank, share)| format!(", {}", of(rank, share)));
-            format!("{}{other}", of(rank, cell.own))
+                .map_or_else(String::new, |(rank, share)| format!(", {}", written(rank, share)));
+            format!("{}{other}", written(rank, cell.own))
         });
         let Frame { function, file, line } = &cell.frame;
         let at = if file.is_empty() { String::new() } else { format!(" · {file}:{line}") };

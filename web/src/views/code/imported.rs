@@ -4,13 +4,13 @@ use leptos::either::EitherOf3;
 use leptos::prelude::*;
 use units::nanos;
 use wire::traces::{TraceSummary, TraceTotals};
-use wire::views::Culprit;
 use wire::views::captures::TraceComparison;
+use wire::views::{Culprit, Report};
 
 use crate::api;
 use crate::live::Live;
-use crate::route::{Address, RunId};
-use crate::socket::Link;
+use crate::polled::polled;
+use crate::route::Address;
 use crate::traced::{Differences, Sums};
 
 /// The value of a choice that stands for no single rank.
@@ -27,15 +27,14 @@ enum Shown {
 /// The section.
 #[component]
 pub fn Imported() -> impl IntoView {
-    let (live, run, address) =
-        (expect_context::<Live>(), expect_context::<RunId>(), expect_context::<Address>());
-    let report = move |of: fn(&wire::views::Report) -> Vec<u32>| {
-        live.run.with(|run| run.as_ref().map(|run| of(&run.report)).unwrap_or_default())
+    let (live, address) = (expect_context::<Live>(), expect_context::<Address>());
+    let ranks_in = move |read: fn(&Report) -> Vec<u32>| {
+        live.run.with(|run| run.as_ref().map(|run| read(&run.report)).unwrap_or_default())
     };
     let ranks =
-        Memo::new(move |_| report(|report| report.ledger.iter().map(|ledger| ledger.rank.0).collect()));
+        Memo::new(move |_| ranks_in(|report| report.ledger.iter().map(|ledger| ledger.rank.0).collect()));
     let culprits = Memo::new(move |_| {
-        report(|report| {
+        ranks_in(|report| {
             let named = report.verdicts.iter().filter_map(|verdict| verdict.culprit.as_ref());
             named.flat_map(Culprit::ranks).copied().collect()
         })
@@ -52,32 +51,15 @@ pub fn Imported() -> impl IntoView {
             .filter(|_| culprits.with(|named| rank.get().is_some_and(|rank| named.contains(&rank)))),
     });
     let all = Memo::new(move |_| live.run.with(|run| run.as_ref()?.report.traced.clone()));
-    let is_reachable = Memo::new(move |_| !matches!(live.link.get(), Link::Lost(_) | Link::Connecting));
-    let fetched = LocalResource::new(move || {
-        let (run, rank, other, all) = (run.get(), rank.get(), other.get(), all.get());
-        let is_reachable = is_reachable.get();
-        async move {
-            match (rank, other) {
-                (None, _) => all.map(|all| Shown::Ranks(None, all)),
-                // Asked again when the server answers again.
-                _ if !is_reachable => None,
-                (Some(rank), Some(other)) if rank != other => Some(
-                    api::compared_ranks(&run, rank, other)
-                        .await
-                        .map_or_else(Shown::Error, |found| Shown::Compared(Box::new(found))),
-                ),
-                (Some(rank), _) => Some(
-                    api::traced(&run, rank)
-                        .await
-                        .map_or_else(Shown::Error, |found| Shown::Ranks(Some(rank), found)),
-                ),
-            }
-        }
-    });
-    // The old content stays while the server is unreachable.
-    let shown = Memo::new(move |old: Option<&Option<Shown>>| {
-        fetched.get().flatten().or_else(|| old.cloned().flatten())
-    });
+    let fetched = polled(
+        None,
+        Memo::new(move |_| rank.get().map(|rank| (rank, other.get().filter(|other| *other != rank)))),
+        fetch,
+    );
+    let shown = move || match rank.get() {
+        None => all.get().map(|all| Shown::Ranks(None, all)),
+        Some(_) => fetched.get(),
+    };
     let has_names = Memo::new(move |_| all.with(Option::is_some));
     view! {
         <section class="panel" aria-label="Operators and kernels" data-testid="traced">
@@ -96,19 +78,31 @@ pub fn Imported() -> impl IntoView {
                     "The imported files do not say which operators and kernels ran. Traces of PyTorch's profiler do."
                 </p>
             </Show>
-            {move || shown.get().map(|shown| match shown {
+            {move || shown().map(|shown| match shown {
                 Shown::Ranks(rank, summary) => EitherOf3::A(view! {
                     <p class="quiet" data-testid="traced-summary">{told(rank, &summary.totals())}</p>
                     <Sums summary=summary />
                 }),
                 Shown::Compared(found) => EitherOf3::B(view! {
-                    <p class="quiet" data-testid="traced-summary">{super::traces::told_of_both(&found)}</p>
+                    <p class="quiet" data-testid="traced-summary">{super::traces::tell_both(&found)}</p>
                     <Differences rows=found.rows sides=["This rank", "Other rank"] />
                 }),
                 Shown::Error(error) => EitherOf3::C(view! { <p class="error" role="status">{error}</p> }),
             })}
         </section>
     }
+}
+
+/// Fetches what ran on a rank, or what differs between two.
+async fn fetch(run: String, (rank, other): (u32, Option<u32>)) -> Option<Shown> {
+    Some(match other {
+        Some(other) => api::compared_ranks(&run, rank, other)
+            .await
+            .map_or_else(Shown::Error, |found| Shown::Compared(Box::new(found))),
+        None => {
+            api::traced(&run, rank).await.map_or_else(Shown::Error, |found| Shown::Ranks(Some(rank), found))
+        }
+    })
 }
 
 /// The choice of a rank.

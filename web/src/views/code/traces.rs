@@ -7,45 +7,37 @@ use wire::views::captures::{Capture, CaptureOutcome, CapturedRank, StoredTrace, 
 
 use crate::api;
 use crate::live::Live;
+use crate::polled::polled;
 use crate::route::RunId;
 use crate::socket::Link;
 use crate::traced::Differences;
 
-/// The time between two fetches while a rank has not answered, and otherwise, in seconds.
-const FETCH_EVERY_SECONDS: (f64, f64) = (1.0, 5.0);
+/// The time between two fetches while a rank has not answered, and otherwise, in milliseconds.
+const FETCH_MILLIS: (f64, f64) = (1_000.0, 5_000.0);
 
 /// The section.
 #[component]
 pub fn Traces(rank: Memo<Option<u32>>, other: Memo<Option<u32>>) -> impl IntoView {
-    let (live, run) = (expect_context::<Live>(), expect_context::<RunId>());
+    let live = expect_context::<Live>();
     let is_waiting = RwSignal::new(false);
-    let turn = Memo::new(move |_| {
-        let every = if is_waiting.get() { FETCH_EVERY_SECONDS.0 } else { FETCH_EVERY_SECONDS.1 };
-        (live.now.get() / 1_000.0 / every) as u64
-    });
-    let fetched = LocalResource::new(move || {
-        turn.track();
-        let run = run.get();
-        async move { api::captures(&run).await.ok() }
-    });
-    // The old content stays while the server is unreachable.
-    let captures = Memo::new(move |old: Option<&Option<Vec<Capture>>>| {
-        fetched.get().flatten().or_else(|| old.cloned().flatten())
-    });
+    let interval =
+        Signal::derive(move || Some(if is_waiting.get() { FETCH_MILLIS.0 } else { FETCH_MILLIS.1 }));
+    let captures = polled(interval, Some(()), |run, ()| async move { api::captures(&run).await.ok() });
     let has_ended =
         Memo::new(move |_| live.run.with(|run| run.as_ref().is_none_or(|run| run.summary.state.has_ended())));
     Effect::new(move |_| {
-        let newest = captures.with(|all| all.iter().flatten().next().is_some_and(|one| !one.is_complete()));
+        let newest =
+            captures.with(|all| all.iter().flatten().next().is_some_and(|newest| !newest.is_complete()));
         is_waiting.set(newest && !has_ended.get());
     });
     let shown = RwSignal::new(None::<u64>);
     // The chosen capture, or the newest with two traces.
     let compared = Memo::new(move |_| {
         captures.with(|all| {
-            let comparable = |one: &&Capture| one.stored().count() > 1;
+            let comparable = |capture: &&Capture| capture.stored().count() > 1;
             let mut found = all.iter().flatten().filter(comparable);
-            let chosen = found.clone().find(|one| Some(one.id) == shown.get());
-            chosen.or_else(|| found.next()).map(|one| one.id)
+            let chosen = found.clone().find(|capture| Some(capture.id) == shown.get());
+            chosen.or_else(|| found.next()).map(|capture| capture.id)
         })
     });
     let is_none = move || captures.with(|all| all.as_ref().is_some_and(Vec::is_empty));
@@ -65,7 +57,7 @@ pub fn Traces(rank: Memo<Option<u32>>, other: Memo<Option<u32>>) -> impl IntoVie
                 {move || {
                     let all = captures.get().unwrap_or_default();
                     all.into_iter()
-                        .map(|one| view! { <Listed capture=one compared=compared shown=shown has_ended=has_ended /> })
+                        .map(|capture| view! { <Listed capture=capture compared=compared shown=shown has_ended=has_ended /> })
                         .collect_view()
                 }}
             </ul>
@@ -114,7 +106,7 @@ fn Listed(
     let ranks = capture
         .ranks
         .into_iter()
-        .map(|one| view! { <Answer id=id one=one asked=first has_ended=has_ended /> });
+        .map(|captured| view! { <Answer id=id captured=captured asked=first has_ended=has_ended /> });
     let ranks = ranks.collect_view();
     view! {
         <li class="capture" data-testid="capture">
@@ -136,10 +128,10 @@ fn steps(first: u64, count: u32) -> String {
 
 /// The answer of one rank.
 #[component]
-fn Answer(id: u64, one: CapturedRank, asked: u64, has_ended: Memo<bool>) -> impl IntoView {
+fn Answer(id: u64, captured: CapturedRank, asked: u64, has_ended: Memo<bool>) -> impl IntoView {
     let run = expect_context::<RunId>();
-    let rank = one.rank.0;
-    let words = match one.outcome {
+    let rank = captured.rank.0;
+    let words = match captured.outcome {
         CaptureOutcome::Stored(stored) => {
             let href = move || format!("/api/v1/runs/{}/captures/{id}/ranks/{rank}", run.get());
             let name = format!("rank-{rank}.trace.json.gz");
@@ -195,13 +187,13 @@ fn Found(compared: TraceComparison) -> impl IntoView {
         more => format!(" {} more differ less.", units::count(more)),
     };
     view! {
-        <p class="quiet" data-testid="traces-summary">{told_of_both(&compared)}{left_out}</p>
+        <p class="quiet" data-testid="traces-summary">{tell_both(&compared)}{left_out}</p>
         <Differences rows=compared.rows sides=["First rank", "Other rank"] />
     }
 }
 
 /// Says how long the steps of both ranks take, how much of that is outside of operators, and how long kernels and gaps take.
-pub(super) fn told_of_both(compared: &TraceComparison) -> String {
+pub(super) fn tell_both(compared: &TraceComparison) -> String {
     let TraceComparison { rank, against, own, other, .. } = compared;
     let device = match (own.kernel_nanos.zip(own.gap_nanos), other.kernel_nanos.zip(other.gap_nanos)) {
         (Some(own), Some(other)) => format!(

@@ -13,14 +13,13 @@ use wire::views::Culprit;
 
 use crate::canvas::{Margins, Size};
 use crate::download;
-use crate::keys;
 use crate::live::Live;
 use crate::pen::{Align, Pen};
-use crate::plot::{Gesture, Plot, Stretch};
-use crate::range::{Cursor, Range};
-use crate::route::{Address, RunId};
+use crate::plot::Stretch;
+use crate::range::Range;
+use crate::step_chart::{StepChart, StepCharts, draw_step_axis};
 use crate::theme::Theme;
-use crate::widgets::{Legend, Swatch, Tip};
+use crate::widgets::{Legend, Swatch};
 use utilization::UtilizationChart;
 
 const MARGINS: Margins = Margins { left: 64.0, right: 12.0, top: 8.0, bottom: 8.0 };
@@ -65,9 +64,7 @@ const THROUGHPUT: Lined = Lined {
 #[component]
 pub fn Charts() -> impl IntoView {
     let live = expect_context::<Live>();
-    let range = expect_context::<Range>();
     let theme = expect_context::<Theme>();
-    keys::global(move |key| range.key(key));
     let has_idle = live.has_idle();
     let save_csv = move |_| {
         live.steps.with_value(|steps| download::csv("steps.csv", &csv(steps, has_idle.get_untracked())));
@@ -138,22 +135,24 @@ fn top(values: &[f32]) -> f64 {
     ticks::ceiling(f64::from(measure::exceeded_by(values, 2)) * 1.1)
 }
 
+/// Returns the value at the top of the axis of the ledger, and the largest sum of parts.
+fn ledger_axis(steps: &Steps, visible: Span) -> (f64, f64) {
+    let rows = steps.rows_in(visible);
+    let sums: Vec<f32> = rows.map(|row| steps.parts.iter().map(|part| part[row]).sum::<f32>()).collect();
+    let largest = sums.iter().copied().filter(|sum| sum.is_finite()).fold(0.0, f32::max);
+    (top(&sums), largest.into())
+}
+
 #[component]
 fn Ledger() -> impl IntoView {
     let live = expect_context::<Live>();
-    let range = expect_context::<Range>();
+    let (range, charts) = (expect_context::<Range>(), expect_context::<StepCharts>());
     let stretch = expect_context::<Stretch>();
     let colors = Part::ALL.map(palette::part);
-    let place = RwSignal::new(None);
-    let axis = move |steps: &Steps, view: Span| {
-        let rows = steps.rows_in(view);
-        let sums: Vec<f32> = rows.map(|row| steps.parts.iter().map(|part| part[row]).sum::<f32>()).collect();
-        (top(&sums), sums.iter().copied().filter(|s| s.is_finite()).fold(0.0, f32::max))
-    };
     let draw = move |frame: &mut Frame<'_>, _: Size| {
-        let view = range.view();
+        let view = range.visible();
         live.steps.with_value(|steps| {
-            let (top, _) = axis(steps, view);
+            let (top, _) = ledger_axis(steps, view);
             let parts = &steps.parts;
             area::draw(
                 frame,
@@ -162,76 +161,71 @@ fn Ledger() -> impl IntoView {
         });
     };
     let overlay = move |pen: &Pen, size: Size| {
-        let view = range.view();
-        let (top, largest) = live.steps.with_value(|steps| axis(steps, view));
+        let visible = range.visible();
+        let (top, largest) = live.steps.with_value(|steps| ledger_axis(steps, visible));
         pen.axis_left(top, &ticks::nanos(Span::new(0.0, top), 5));
-        beyond(pen, size, top, f64::from(largest), &units::nanos(f64::from(largest)));
-        crosshair(pen, size, view, range.cursor.get());
-    };
-    let go_to = goes_to_step(range);
-    let on_gesture = move |gesture: Gesture, size: Size| {
-        place.set(match gesture {
-            // The tooltip is as tall as the chart, so it stays at the top.
-            Gesture::Move { x, .. } if x >= 0.0 => Some(MARGINS.place(x, -MARGINS.top, size)),
-            _ => None,
-        });
-        hover(range, live, &gesture, size) || go_to(&gesture, size) || range.gesture(&gesture, size)
-    };
-    let shown = move || {
-        live.drawn.track();
-        let step = range.cursor.get().step?;
-        live.steps.with_value(|steps| {
-            let row = steps.row_of(step)?;
-            Some((step, steps.step_nanos[row], steps.parts.each_ref().map(|part| part[row])))
-        })
-    };
-    let tip = move || {
-        let (step, total, parts) = shown()?;
-        let known = parts.iter().all(|ns| !ns.is_nan());
-        Some(view! {
-            <b>"Step "{units::count(step)}</b>
-            <table>
-                {known
-                    .then(|| {
-                        Part::of_run(parts[Part::Idle as usize] > 0.0)
-                            .rev()
-                            .map(|part| {
-                                let ns = f64::from(parts[part as usize]);
-                                view! {
-                                    <tr>
-                                        <td><Swatch color=palette::part(part) />{part.name()}</td>
-                                        <td>{units::nanos(ns)}</td>
-                                    </tr>
-                                }
-                            })
-                            .collect_view()
-                    })}
-                <tr class="sum"><td>"step time"</td><td>{units::nanos(f64::from(total))}</td></tr>
-            </table>
-            {(!known).then_some("not observed in full: only its length is known")}
-        })
+        beyond(pen, size, top, largest, &units::nanos(largest));
+        charts.draw_crosshair(pen, size, visible);
     };
     view! {
-        <Plot
+        <StepChart
             label="Step ledger over steps, stacked by part; the table below has one row per rank"
-            testid="chart-ledger" height=Signal::derive(move || 216.0 * stretch.get()) margins=MARGINS draw=Box::new(draw) overlay=Box::new(overlay) on_gesture=Box::new(on_gesture)
+            testid="chart-ledger"
+            height=Signal::derive(move || 216.0 * stretch.get())
+            margins=MARGINS
+            draw=Box::new(draw)
+            overlay=Box::new(overlay)
+            is_tip_tall=true
         >
-            <Tip place=place>{tip}</Tip>
-        </Plot>
+            {move || ledger_tip(live, charts)}
+        </StepChart>
     }
+}
+
+/// Describes the parts of the step under the crosshair.
+fn ledger_tip(live: Live, charts: StepCharts) -> Option<AnyView> {
+    live.drawn.track();
+    let step = charts.crosshair.get().step?;
+    let (total, parts) = live.steps.with_value(|steps| {
+        let row = steps.row_of(step)?;
+        Some((steps.step_nanos[row], steps.parts.each_ref().map(|part| part[row])))
+    })?;
+    let line = |part: Part| {
+        let nanos = f64::from(parts[part as usize]);
+        view! {
+            <tr>
+                <td><Swatch color=palette::part(part) />{part.name()}</td>
+                <td>{units::nanos(nanos)}</td>
+            </tr>
+        }
+    };
+    let is_known = parts.iter().all(|nanos| !nanos.is_nan());
+    let lines =
+        is_known.then(|| Part::of_run(parts[Part::Idle as usize] > 0.0).rev().map(line).collect_view());
+    Some(
+        view! {
+            <b>"Step "{units::count(step)}</b>
+            <table>
+                {lines}
+                <tr class="sum"><td>"step time"</td><td>{units::nanos(f64::from(total))}</td></tr>
+            </table>
+            {(!is_known).then_some("not observed in full: only its length is known")}
+        }
+        .into_any(),
+    )
 }
 
 #[component]
 fn LineChart(lined: Lined) -> impl IntoView {
     let live = expect_context::<Live>();
-    let range = expect_context::<Range>();
+    let (range, charts) = (expect_context::<Range>(), expect_context::<StepCharts>());
     let stretch = expect_context::<Stretch>();
     let unit = Signal::derive(move || {
         live.run
             .with(|run| run.as_ref().map_or_else(|| "samples".into(), |run| run.report.sample_unit.clone()))
     });
     let draw = move |frame: &mut Frame<'_>, size: Size| {
-        let view = range.view();
+        let view = range.visible();
         live.steps.with_value(|steps| {
             let values = (lined.column)(steps);
             let top = top(&values[steps.rows_in(view)]) as f32;
@@ -243,68 +237,36 @@ fn LineChart(lined: Lined) -> impl IntoView {
         });
     };
     let overlay = move |pen: &Pen, size: Size| {
-        let view = range.view();
-        let cursor = range.cursor.get();
+        let view = range.visible();
+        let pointed = charts.crosshair.get().step;
         let (top, largest, value) = live.steps.with_value(|steps| {
             let values = (lined.column)(steps);
             let rows = steps.rows_in(view);
-            let at = cursor.step.and_then(|step| steps.row_of(step)).map(|row| f64::from(values[row]));
+            let at = pointed.and_then(|step| steps.row_of(step)).map(|row| f64::from(values[row]));
             (top(&values[rows.clone()]), f64::from(line::largest(values, rows)), at)
         });
         pen.axis_left(top, &(lined.ticks)(Span::new(0.0, top), 4));
         if lined.margins.bottom > MARGINS.bottom {
-            pen.axis_below(view, &ticks::whole(view, (size.width / 90.0) as usize), true);
+            draw_step_axis(pen, size, view);
         }
         beyond(pen, size, top, largest, &(lined.write)(largest, &unit.get()));
-        crosshair(pen, size, view, cursor);
-        if let (Some(step), Some(value)) = (cursor.step, value.filter(|value| value.is_finite())) {
+        charts.draw_crosshair(pen, size, view);
+        if let (Some(step), Some(value)) = (pointed, value.filter(|value| value.is_finite())) {
             let x = view.to_pixel(step as f64 + 0.5, size.width);
             let y = size.height * (1.0 - value / top);
             pen.ring(x, y.max(0.0), 3.0, &palette::css(lined.color));
             pen.beside_crosshair(x, 0.0, &(lined.write)(value, &unit.get()));
         }
     };
-    let go_to = goes_to_step(range);
-    let on_gesture = move |gesture: Gesture, size: Size| {
-        hover(range, live, &gesture, size) || go_to(&gesture, size) || range.gesture(&gesture, size)
-    };
     view! {
-        <Plot
+        <StepChart
             label=format!("{} over steps", lined.title)
-            testid=lined.testid height=Signal::derive(move || lined.height * stretch.get()) margins=lined.margins
-            draw=Box::new(draw) overlay=Box::new(overlay) on_gesture=Box::new(on_gesture)
+            testid=lined.testid
+            height=Signal::derive(move || lined.height * stretch.get())
+            margins=lined.margins
+            draw=Box::new(draw)
+            overlay=Box::new(overlay)
         />
-    }
-}
-
-/// Moves the shared crosshair. Returns true if the gesture was a movement.
-fn hover(range: Range, live: Live, gesture: &Gesture, size: Size) -> bool {
-    let step = match *gesture {
-        Gesture::Move { x, .. } if (0.0..size.width).contains(&x) => {
-            let step = untrack(|| range.view()).to_value(x, size.width).max(0.0) as u64;
-            live.steps.with_value(|steps| steps.row_of(step)).map(|_| step)
-        }
-        Gesture::Move { .. } | Gesture::Leave => None,
-        _ => return false,
-    };
-    range.cursor.set(Cursor { step, rank: None });
-    true
-}
-
-/// Returns a handler of gestures that goes to the step under a click. It returns true if the gesture was a click.
-fn goes_to_step(range: Range) -> impl Fn(&Gesture, Size) -> bool + Copy {
-    let (address, run) = (expect_context::<Address>(), expect_context::<RunId>());
-    move |gesture, size| {
-        let Gesture::Click { x, .. } = *gesture else { return false };
-        let step = untrack(|| range.view()).to_value(x.clamp(0.0, size.width), size.width);
-        address.go_to_step(&run.get_untracked(), step.max(0.0) as u64);
-        true
-    }
-}
-
-fn crosshair(pen: &Pen, size: Size, view: Span, cursor: Cursor) {
-    if let Some(step) = cursor.step {
-        pen.crosshair(view.to_pixel(step as f64 + 0.5, size.width));
     }
 }
 
@@ -345,10 +307,9 @@ fn csv(steps: &Steps, has_idle: bool) -> String {
 #[cfg(test)]
 mod tests {
     use wasm_bindgen_test::wasm_bindgen_test;
-    use wire::live::StepColumns;
 
     use super::*;
-    use crate::fixture::{empty_report, show};
+    use crate::fixture::{empty_report, show, show_steps};
     use crate::mounted::mount_in_run;
 
     #[wasm_bindgen_test]
@@ -356,19 +317,7 @@ mod tests {
         for (samples, has_chart) in [(0, false), (8, true)] {
             let (page, live) = mount_in_run(|| view! { <Charts /> });
             show(live, empty_report());
-            let steps = StepColumns {
-                reset: true,
-                ranks: 2,
-                step: (0..3).collect(),
-                ended_unix_nanos: vec![0; 3],
-                step_nanos: vec![5e7; 3],
-                samples: vec![samples; 3],
-                overlap: vec![0.5; 3],
-                parts: std::array::from_fn(|_| vec![1e6; 3]),
-                flags: vec![0; 3],
-            };
-            live.steps.update_value(|shown| assert!(shown.apply(&steps)));
-            live.drawn.update(|n| *n += 1);
+            show_steps(live, 3, samples);
             page.settle().await;
             assert_eq!(page.find("[data-testid=chart-throughput]").is_some(), has_chart);
             assert_eq!(page.find("[data-testid=no-throughput]").is_none(), has_chart);

@@ -11,15 +11,15 @@ use wire::live::tile::{Measure, Reduce, Tile};
 use wire::views::Verdict;
 
 use crate::api::{self, Cells, Ranks};
-use crate::live::{Live, Turn};
+use crate::live::Live;
+use crate::polled::polled;
 use crate::range::Range;
-use crate::route::{Address, RunId};
 use crate::xy::{Hit, Ink, Mark, Picture, Shown, Xy};
 
 /// The number of points of a line.
 const POINTS: u32 = 240;
 /// The time between requests during a live run, in milliseconds.
-const AGAIN_MILLIS: u64 = 2_000;
+const AGAIN_MILLIS: f64 = 2_000.0;
 
 /// What the chart shows.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,8 +30,6 @@ struct Wanted {
     reduce: Reduce,
     steps: (u64, u64),
     onset: Option<u64>,
-    /// Changes when newer cells are to be fetched.
-    turn: Turn,
 }
 
 /// The culprit's and the median rank's cells.
@@ -41,9 +39,7 @@ type Lines = (Wanted, Tile, Tile);
 #[component]
 pub fn Culprit(verdict: Memo<Option<Verdict>>) -> impl IntoView {
     let (live, range) = (expect_context::<Live>(), expect_context::<Range>());
-    let (run, address) = (expect_context::<RunId>(), expect_context::<Address>());
-    let turn = live.turn(AGAIN_MILLIS);
-    let has_steps = Memo::new(move |_| !range.known().is_empty());
+    let has_steps = Memo::new(move |_| !range.stored().is_empty());
     let wanted = Memo::new(move |_| {
         let _ = has_steps.get();
         let (rank, measure, reduce, onset) = verdict.with(|verdict| {
@@ -52,19 +48,15 @@ pub fn Culprit(verdict: Memo<Option<Verdict>>) -> impl IntoView {
             let reduce = if verdict.recurrence.is_some() { Reduce::Max } else { Reduce::Mean };
             Some((rank, measure(verdict.cause), reduce, verdict.onset.map(|onset| onset.step)))
         })?;
-        let turn = turn.get();
-        let steps = range.selected().or_else(|| {
-            let known = live.steps.with_value(|steps| steps.bounds());
-            (!known.is_empty()).then(|| model::range::ends(known))
+        let steps = range.selected_ends().or_else(|| {
+            let stored = live.steps.with_value(|steps| steps.bounds());
+            (!stored.is_empty()).then(|| model::range::ends(stored))
         })?;
-        Some(Wanted { rank, measure, reduce, steps, onset, turn })
+        Some(Wanted { rank, measure, reduce, steps, onset })
     });
-    let lines = LocalResource::new(move || {
-        let (id, wanted) = (run.get(), wanted.get());
-        async move { fetch(&id, wanted?).await }
-    });
+    let lines = polled(Some(AGAIN_MILLIS), wanted, fetch);
     let picture = Signal::derive(move || {
-        let picture = lines.map(|lines| lines.as_ref().map(picture)).flatten();
+        let picture = lines.with(|lines| lines.as_ref().map(picture));
         picture.unwrap_or_else(|| Err("Loading the culprit's steps…".into()))
     });
     let name = Memo::new(move |_| wanted.get().map(|wanted| (wanted.rank, wanted.measure, wanted.reduce)));
@@ -90,19 +82,17 @@ pub fn Culprit(verdict: Memo<Option<Verdict>>) -> impl IntoView {
                 height=170.0
                 axes=("step", "time")
                 picture=picture
-                on_choose=Callback::new(move |step: f64| {
-                    address.go_to_step(&run.get_untracked(), step.max(0.0) as u64);
-                })
+                is_over_steps=true
             />
         </div>
     }
 }
 
-async fn fetch(run: &str, wanted: Wanted) -> Option<Lines> {
+async fn fetch(run: String, wanted: Wanted) -> Option<Lines> {
     let Wanted { rank, measure, reduce, steps, .. } = wanted;
     let cells = |reduce, ranks| Cells { measure, reduce, steps, ranks, most: (POINTS, 1) };
-    let culprit = api::tile(run, cells(reduce, Ranks::Between(rank, rank))).await.ok()?;
-    let median = api::tile(run, cells(Reduce::Median, Ranks::Between(0, u32::MAX))).await.ok()?;
+    let culprit = api::tile(&run, cells(reduce, Ranks::Between(rank, rank))).await.ok()?;
+    let median = api::tile(&run, cells(Reduce::Median, Ranks::Between(0, u32::MAX))).await.ok()?;
     Some((wanted, culprit, median))
 }
 

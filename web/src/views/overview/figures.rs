@@ -79,15 +79,14 @@ const FIGURES: [Read; 6] = [
     Read {
         testid: "goodput-ratio",
         name: "goodput",
-        value: |report| report.goodput.as_result().map(|of| of.ratio).map_err(Missing::to_string),
+        value: |report| report.goodput.as_result().map(|goodput| goodput.ratio).map_err(Missing::to_string),
         write: |_, ratio| units::percent(ratio),
         change: by_points,
         // Unlike the other figures, it is of the whole run.
         below: |report| {
-            let of = report.goodput.known();
-            of.map_or_else(String::new, |of| {
-                let wall = units::clock(of.wall_nanos as f64 / 1e9);
-                format!("of the whole run, {wall} on {}", analysis::wording::goodput::ranks(of))
+            report.goodput.known().map_or_else(String::new, |goodput| {
+                let wall = units::clock(goodput.wall_nanos as f64 / 1e9);
+                format!("of the whole run, {wall} on {}", analysis::wording::goodput::ranks(goodput))
             })
         },
     },

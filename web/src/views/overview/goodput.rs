@@ -1,6 +1,6 @@
 //! What the run used its wall time for: a row per use, and a bar per attempt if the job was restarted.
 
-use analysis::wording::goodput::{START_UNKNOWN, attempt, meaning, ranks, time};
+use analysis::wording::goodput::{START_UNKNOWN, attempt as describe, meaning, ranks, time};
 use leptos::prelude::*;
 use viz::palette::{self, Rgba};
 use wire::live::Part;
@@ -20,17 +20,17 @@ pub fn Goodput() -> impl IntoView {
         Some((report.goodput.clone(), report.computed_on))
     });
     let about = move || match goodput.get()?.0 {
-        Figure::Known(of) => Some(format!(
+        Figure::Known(goodput) => Some(format!(
             " {} of {} on {}",
-            units::percent(of.ratio),
-            units::clock(of.wall_nanos as f64 / 1e9),
-            ranks(&of)
+            units::percent(goodput.ratio),
+            units::clock(goodput.wall_nanos as f64 / 1e9),
+            ranks(&goodput)
         )),
         Figure::Missing { .. } => None,
     };
     let content = move || {
         Some(match goodput.get()? {
-            (Figure::Known(of), computed_on) => life(&of, computed_on),
+            (Figure::Known(goodput), computed_on) => life(&goodput, computed_on),
             (Figure::Missing { missing }, _) => why(&missing),
         })
     };
@@ -46,18 +46,18 @@ fn why(missing: &Missing) -> AnyView {
     view! { <p class="quiet">{units::capitalized(&missing.to_string())}"."</p> }.into_any()
 }
 
-fn life(of: &Figures, computed_on: ComputedOn) -> AnyView {
+fn life(goodput: &Figures, computed_on: ComputedOn) -> AnyView {
     let mut reached = 0.0;
-    let rows = of
+    let rows = goodput
         .uses
         .iter()
-        .map(|(&one, &nanos)| {
+        .map(|(&time_use, &nanos)| {
             let from = reached;
-            reached += of.share(one);
-            view! { <Row one=one time=time(nanos, computed_on) from=from to=reached /> }
+            reached += goodput.share(time_use);
+            view! { <Row time_use=time_use time=time(nanos, computed_on) from=from to=reached /> }
         })
         .collect_view();
-    let start = (!of.knows_start).then_some(START_UNKNOWN);
+    let start = (!goodput.knows_start).then_some(START_UNKNOWN);
     view! {
         <div class="scroll-x plain-scroll">
             <table class="way">
@@ -74,40 +74,41 @@ fn life(of: &Figures, computed_on: ComputedOn) -> AnyView {
             </table>
         </div>
         {start.map(|text| view! { <p class="quiet">{text}</p> })}
-        {attempts(of)}
+        {attempts(goodput)}
     }
     .into_any()
 }
 
 #[component]
-fn Row(one: TimeUse, time: String, from: f64, to: f64) -> impl IntoView {
-    let basis = if one.is_inferred() { " (inferred)" } else { "" };
+fn Row(time_use: TimeUse, time: String, from: f64, to: f64) -> impl IntoView {
+    let basis = if time_use.is_inferred() { " (inferred)" } else { "" };
     view! {
-        <tr data-use=one.name()>
-            <th scope="row"><Swatch color=color(one) />{one.title()}</th>
+        <tr data-use=time_use.name()>
+            <th scope="row"><Swatch color=color(time_use) />{time_use.title()}</th>
             <td class="number">{units::percent(to - from)}</td>
-            <td class="bar-cell"><Bar from=from to=to color=Some(color(one)) /></td>
-            <td class="help">{time}": "{meaning(one)}{basis}</td>
+            <td class="bar-cell"><Bar from=from to=to color=Some(color(time_use)) /></td>
+            <td class="help">{time}": "{meaning(time_use)}{basis}</td>
         </tr>
     }
 }
 
 /// The attempts, each as a bar. The longest one fills its cell.
-fn attempts(of: &Figures) -> Option<impl IntoView + use<>> {
-    if of.attempts.len() < 2 {
+fn attempts(goodput: &Figures) -> Option<impl IntoView + use<>> {
+    if goodput.attempts.len() < 2 {
         return None;
     }
-    let longest = of.attempts.iter().map(length).max().unwrap_or(1).max(1) as f64;
-    let rows = of
+    let longest = goodput.attempts.iter().map(length).max().unwrap_or(1).max(1) as f64;
+    let rows = goodput
         .attempts
         .iter()
-        .map(|one| {
-            let bar = view! { <Life uses=one.uses.clone() whole=longest /> };
+        .map(|attempt| {
+            let described = describe(attempt);
+            let bar = view! { <Life uses=attempt.uses.clone() whole=longest /> };
             view! {
                 <tr>
-                    <th scope="row">"Attempt "{one.number + 1}</th>
+                    <th scope="row">"Attempt "{attempt.number + 1}</th>
                     <td class="bar-cell">{bar}</td>
-                    <td class="help">{attempt(one)}</td>
+                    <td class="help">{described}</td>
                 </tr>
             }
         })
@@ -120,8 +121,8 @@ fn attempts(of: &Figures) -> Option<impl IntoView + use<>> {
     })
 }
 
-fn length(of: &Attempt) -> u64 {
-    of.uses.values().sum()
+fn length(attempt: &Attempt) -> u64 {
+    attempt.uses.values().sum()
 }
 
 /// The times by use side by side. `whole` is the time of the whole bar, in nanoseconds.
@@ -130,12 +131,12 @@ fn Life(uses: Uses, whole: f64) -> impl IntoView {
     let mut reached = 0.0;
     let pieces = uses
         .into_iter()
-        .map(|(one, nanos)| {
+        .map(|(time_use, nanos)| {
             let (from, width) = (reached, nanos as f64 / whole * 100.0);
             reached += width;
             view! {
-                <rect height="100%" x=format!("{from:.2}%") width=format!("{width:.2}%") fill=palette::css(color(one))>
-                    <title>{one.title()}" "{units::nanos(nanos as f64)}</title>
+                <rect height="100%" x=format!("{from:.2}%") width=format!("{width:.2}%") fill=palette::css(color(time_use))>
+                    <title>{time_use.title()}" "{units::nanos(nanos as f64)}</title>
                 </rect>
             }
         })
@@ -144,8 +145,8 @@ fn Life(uses: Uses, whole: f64) -> impl IntoView {
 }
 
 /// Returns the color of a use. Uses of a kind share one: starting, pausing, and time that is lost.
-fn color(of: TimeUse) -> Rgba {
-    match of {
+fn color(time_use: TimeUse) -> Rgba {
+    match time_use {
         TimeUse::Compute => palette::part(Part::Forward),
         TimeUse::StragglerWait => palette::part(Part::ExposedWait),
         TimeUse::ExposedTransfer => palette::part(Part::ExposedTransfer),
@@ -170,7 +171,7 @@ mod tests {
     #[wasm_bindgen_test]
     async fn uses_have_rows_and_attempts_have_bars_only_after_a_restart() {
         let uses = Uses::from([(TimeUse::Compute, 6_000_000_000), (TimeUse::Recovery, 2_000_000_000)]);
-        let of_attempt = |number| Attempt {
+        let attempt = |number| Attempt {
             number,
             began_unix_millis: 0,
             ranks: 2,
@@ -178,7 +179,7 @@ mod tests {
             repeated_steps: 20,
             uses: uses.clone(),
         };
-        let of_run = |attempts| Figures {
+        let figures = |attempts| Figures {
             ratio: 0.75,
             compute_ratio: 0.75,
             wall_nanos: 4_000_000_000,
@@ -192,13 +193,13 @@ mod tests {
         show(live, empty_report());
         page.settle().await;
         assert!(page.text("[data-testid=goodput]").contains("No observed step"));
-        show(live, Report { goodput: Figure::Known(of_run(vec![of_attempt(0)])), ..empty_report() });
+        show(live, Report { goodput: Figure::Known(figures(vec![attempt(0)])), ..empty_report() });
         page.settle().await;
         let text = page.text("[data-testid=goodput]");
         assert!(text.contains("75.0 % of 4 s on 2 ranks") && text.contains("recovery"), "{text}");
         assert!(!text.contains("Attempt"), "{text}");
-        let attempts = vec![of_attempt(0), of_attempt(1)];
-        show(live, Report { goodput: Figure::Known(of_run(attempts)), ..empty_report() });
+        let attempts = vec![attempt(0), attempt(1)];
+        show(live, Report { goodput: Figure::Known(figures(attempts)), ..empty_report() });
         page.settle().await;
         let text = page.text("[data-testid=attempts]");
         assert!(text.contains("Attempt 2") && text.contains("20 steps repeated"), "{text}");

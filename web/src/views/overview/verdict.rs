@@ -153,7 +153,7 @@ pub fn Verdicts() -> impl IntoView {
             None => Finding { kind: "waiting", sentence: "Loading the run…".into(), ..Finding::default() },
         })
     });
-    let read = move |of: fn(&Finding) -> String| move || found.with(of);
+    let said = move |read: fn(&Finding) -> String| move || found.with(read);
     let verdict = Memo::new(move |_| found.with(|found| found.verdict.clone()));
     let has_ended = Memo::new(move |_| found.with(|found| found.has_ended));
     let grounds = move || {
@@ -163,15 +163,15 @@ pub fn Verdicts() -> impl IntoView {
             .get()
             .map(|verdict| view! { <Grounds verdict=verdict computed_on=computed_on has_ended=has_ended /> })
     };
-    let list = move |of: fn(&Finding) -> &[Verdict], what: &'static str| move || view! { <Others verdicts=found.with(|found| of(found).to_vec()) what=what has_ended=has_ended.get() /> };
+    let list = move |read: fn(&Finding) -> &[Verdict], what: &'static str| move || view! { <Others verdicts=found.with(|found| read(found).to_vec()) what=what has_ended=has_ended.get() /> };
     let others = list(|found| &found.others, "more verdict");
     let notes = list(|found| &found.notes, "note");
     view! {
         <section aria-label="Verdict">
             <div class="verdict" data-kind=move || found.with(|found| found.kind)>
                 <div class="verdict-text">
-                    <p class="sentence" data-testid="verdict">{read(|found| units::unbroken(&found.sentence))}</p>
-                    <p class="quiet below">{read(|found| units::unbroken(&found.below))}</p>
+                    <p class="sentence" data-testid="verdict">{said(|found| units::unbroken(&found.sentence))}</p>
+                    <p class="quiet below">{said(|found| units::unbroken(&found.below))}</p>
                     {grounds}
                 </div>
                 <Culprit verdict=verdict />

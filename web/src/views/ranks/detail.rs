@@ -19,14 +19,14 @@ use crate::widgets::Swatch;
 pub fn RankDetail(selection: RanksSelection) -> impl IntoView {
     let (run, address) = (expect_context::<RunId>(), expect_context::<Address>());
     // Without a selected step, the table below shows the newest one, and so does this.
-    let shown = move || selection.ranks.with(|ranks| Some(ranks.as_ref()?.as_ref()?.as_ref().ok()?.step));
+    let shown = move || selection.ranks.with(|ranks| Some(ranks.as_ref()?.as_ref().ok()?.step));
     let selected = move || selection.cells.step.get().or_else(shown).zip(selection.cells.rank.get());
     let content = move || {
         let say = |words: String| view! { <p class="quiet">{words}</p> }.into_any();
         let Some((step, rank)) = selected() else {
             return say("Select a cell: click it, or focus the heatmap and use the arrow keys.".into());
         };
-        match selection.ranks.get().flatten() {
+        match selection.ranks.get() {
             Some(Err(error)) => say(error),
             Some(Ok(ranks)) if ranks.step == step && (rank as usize) < ranks.rank_nanos.len() => {
                 view! { <Numbers ranks=ranks rank=rank as usize /> }.into_any()
@@ -162,7 +162,7 @@ fn local_work(ranks: &StepRanks, rank: usize) -> f32 {
 /// The table of all ranks of the selected step, or of the newest one.
 #[component]
 pub fn StepTable(selection: RanksSelection) -> impl IntoView {
-    let ranks = move || selection.ranks.get().flatten();
+    let ranks = move || selection.ranks.get();
     let caption = Signal::derive(move || match ranks() {
         Some(Err(error)) => error,
         Some(Ok(ranks)) => format!("All ranks of step {}", units::count(ranks.step)),

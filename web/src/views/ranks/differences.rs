@@ -12,25 +12,21 @@ use wire::views::{RankDevice, Report};
 
 use super::RanksSelection;
 use crate::api;
-use crate::live::Live;
-use crate::route::RunId;
+use crate::polled::polled;
 use crate::terms::Term;
 
 /// The time after which the waterfall of the newest step is asked for again, in milliseconds.
-const WATERFALL_MILLIS: u64 = 5_000;
+const WATERFALL_MILLIS: f64 = 5_000.0;
 
 /// The panel.
 #[component]
 pub fn Differences(selection: RanksSelection) -> impl IntoView {
-    let (live, run) = (expect_context::<Live>(), expect_context::<RunId>());
-    let turn = live.turn(WATERFALL_MILLIS);
-    let waterfall = LocalResource::new(move || {
-        turn.track();
-        // Waterfalls are large: one is fetched only to compare a rank that the user has chosen.
-        let (run, step) = (run.get(), selection.cells.step.get());
-        let is_compared = selection.is_chosen();
-        async move { if is_compared { api::waterfall(&run, step).await.ok().map(Arc::new) } else { None } }
-    });
+    // Waterfalls are large: one is fetched only to compare a rank that the user has chosen.
+    let waterfall = polled(
+        Some(WATERFALL_MILLIS),
+        Memo::new(move |_| selection.is_chosen().then(|| selection.cells.step.get())),
+        |run, step| async move { api::waterfall(&run, step).await.ok().map(Arc::new) },
+    );
     let content = move || {
         let compared = selection.compared();
         let report = selection.report.get()?;
@@ -38,7 +34,7 @@ pub fn Differences(selection: RanksSelection) -> impl IntoView {
             view! { <p class="quiet">"Select or pin a rank, in the list or in the chart, to see what differs from the others."</p> }
                 .into_any()
         } else {
-            let waterfall = waterfall.get().flatten();
+            let waterfall = waterfall.get();
             tables(&report, waterfall.as_deref(), &selection.devices.get(), &compared)
         })
     };
@@ -75,40 +71,6 @@ fn tables(
     if parts.is_empty() {
         return view! { <p class="quiet">"No other rank has observed steps to compare with."</p> }.into_any();
     }
-    let part = |difference: Difference| {
-        let by = difference.selected - difference.others;
-        view! {
-            <tr>
-                <th scope="row"><Term name=difference.name /></th>
-                <td class="number">{units::nanos(difference.selected)}</td>
-                <td class="number">{units::nanos(difference.others)}</td>
-                <td class="number" class:more={by > difference.others * 0.1}>{units::signed_nanos(by)}</td>
-            </tr>
-        }
-    };
-    let bucket = |difference: Difference| {
-        let by = difference.selected - difference.others;
-        view! {
-            <tr>
-                <th scope="row" class="given">{format!("time up to {}, step {}", difference.name, units::count(step))}</th>
-                <td class="number">{units::nanos(difference.selected)}</td>
-                <td class="number">{units::nanos(difference.others)}</td>
-                <td class="number" class:more={by > 0.0}>{units::signed_nanos(by)}</td>
-            </tr>
-        }
-    };
-    let share = |kind: &'static str| {
-        move |difference: Difference| {
-            view! {
-                <tr>
-                    <th scope="row" class="given">{kind}{difference.name}</th>
-                    <td class="number">{units::percent(difference.selected)}</td>
-                    <td class="number">{units::percent(difference.others)}</td>
-                    <td></td>
-                </tr>
-            }
-        }
-    };
     view! {
         <table class="ledger">
             <thead>
@@ -120,14 +82,49 @@ fn tables(
                 </tr>
             </thead>
             <tbody>
-                {parts.into_iter().map(part).collect_view()}
-                {buckets.into_iter().map(bucket).collect_view()}
-                {hosts.into_iter().map(share("host ")).collect_view()}
-                {devices.into_iter().map(share("")).collect_view()}
-                {attributes.into_iter().map(share("")).collect_view()}
+                {parts.into_iter().map(part_row).collect_view()}
+                {buckets.into_iter().map(|bucket| bucket_row(&bucket, step)).collect_view()}
+                {hosts.into_iter().map(|host| share_row("host ", host)).collect_view()}
+                {devices.into_iter().map(|device| share_row("", device)).collect_view()}
+                {attributes.into_iter().map(|attribute| share_row("", attribute)).collect_view()}
             </tbody>
         </table>
         {is_same.then(|| view! { <p class="quiet">"All ranks run the same software and have the same labels."</p> })}
     }
     .into_any()
+}
+
+fn part_row(difference: Difference) -> impl IntoView {
+    let by = difference.selected - difference.others;
+    view! {
+        <tr>
+            <th scope="row"><Term name=difference.name /></th>
+            <td class="number">{units::nanos(difference.selected)}</td>
+            <td class="number">{units::nanos(difference.others)}</td>
+            <td class="number" class:more={by > difference.others * 0.1}>{units::signed_nanos(by)}</td>
+        </tr>
+    }
+}
+
+fn bucket_row(difference: &Difference, step: u64) -> impl IntoView + use<> {
+    let by = difference.selected - difference.others;
+    view! {
+        <tr>
+            <th scope="row" class="given">{format!("time up to {}, step {}", difference.name, units::count(step))}</th>
+            <td class="number">{units::nanos(difference.selected)}</td>
+            <td class="number">{units::nanos(difference.others)}</td>
+            <td class="number" class:more={by > 0.0}>{units::signed_nanos(by)}</td>
+        </tr>
+    }
+}
+
+fn share_row(kind: &'static str, difference: Difference) -> impl IntoView {
+    view! {
+        <tr>
+            <th scope="row" class="given">{kind}{difference.name}</th>
+            <td class="number">{units::percent(difference.selected)}</td>
+            <td class="number">{units::percent(difference.others)}</td>
+            <td></td>
+        </tr>
+    }
 }

@@ -13,9 +13,9 @@ use wire::live::tile::{Measure, Reduce, Tile};
 
 use super::RanksSelection;
 use crate::api::{self, Cells, Ranks};
-use crate::live::{Live, Turn};
+use crate::live::Live;
+use crate::polled::polled;
 use crate::range::Range;
-use crate::route::{Address, RunId};
 use crate::theme::Theme;
 use crate::widgets::LineKey;
 use crate::xy::{Hit, Ink, Mark, Picture, Shown, Xy};
@@ -27,7 +27,7 @@ const BAND_ROWS: u32 = 256;
 /// The largest number of lines.
 const MAX_LINES: usize = 8;
 /// The time between requests during a live run, in milliseconds.
-const AGAIN_MILLIS: u64 = 2_000;
+const AGAIN_MILLIS: f64 = 2_000.0;
 /// The shortest time between two requests, in milliseconds. A drag changes the range in every frame, and so does a live
 /// run, which never rests.
 const AT_MOST_EVERY_MILLIS: f64 = 400.0;
@@ -51,10 +51,10 @@ struct Wanted {
     /// The reduction of steps that share a point, as in the heatmap.
     reduce: Reduce,
     steps: (u64, u64),
-    /// The visible steps, as in the heatmap below.
-    view: Span,
-    /// Changes when newer cells are to be fetched.
-    turn: Turn,
+    /// As in the heatmap below.
+    visible: Span,
+    /// True if the band of all ranks is drawn.
+    has_band: bool,
 }
 
 /// The compared ranks' cells, and those of all ranks.
@@ -64,44 +64,37 @@ struct Found {
     all: Option<Tile>,
 }
 
-/// The chart. `every` shows every rank, without a band.
+/// The chart. `all` shows every rank, without a band.
 #[component]
-pub fn Lines(selection: RanksSelection, every: bool) -> impl IntoView {
+pub fn Lines(selection: RanksSelection, all: bool) -> impl IntoView {
     let (live, range) = (expect_context::<Live>(), expect_context::<Range>());
-    let (run, address) = (expect_context::<RunId>(), expect_context::<Address>());
     let theme = expect_context::<Theme>();
-    let turn = live.turn(AGAIN_MILLIS);
     let wanted = Memo::new(move |_| {
-        let turn = turn.get();
-        let mut ranks = if every {
+        let mut ranks = if all {
             live.steps.with_value(|steps| (0..steps.ranks as u32).collect())
         } else {
             selection.compared()
         };
         ranks.sort_unstable();
         ranks.truncate(MAX_LINES);
-        let view = range.view();
-        let known = range.known();
-        let steps = model::range::ends(Span::new(view.start.max(known.start), view.end.min(known.end)));
+        let steps = range.visible_ends()?;
         let measure = selection.cells.measure.get();
         let reduce = selection.cells.reduce.get();
         let strokes = strokes(&ranks, selection.culprit.get(), live.steps.with_value(|steps| steps.ranks));
-        (!ranks.is_empty() && !known.is_empty()).then_some(Wanted {
+        let visible = range.visible();
+        (!ranks.is_empty()).then_some(Wanted {
             ranks,
             strokes,
             measure,
             reduce,
             steps,
-            view,
-            turn,
+            visible,
+            has_band: !all,
         })
     });
     let seldom: Signal<Option<Wanted>> =
-        signal_throttled(wanted, if every { AT_MOST_EVERY_MILLIS } else { BAND_AT_MOST_EVERY_MILLIS });
-    let found = LocalResource::new(move || {
-        let (id, wanted) = (run.get(), seldom.get());
-        async move { fetch(&id, wanted?, !every).await }
-    });
+        signal_throttled(wanted, if all { AT_MOST_EVERY_MILLIS } else { BAND_AT_MOST_EVERY_MILLIS });
+    let found = polled(Some(AGAIN_MILLIS), seldom, fetch);
     // A drag changes `wanted` in every frame. The picture changes when newer cells arrive.
     let shown = Memo::new(move |_| {
         wanted.with(|wanted| wanted.as_ref().map(|wanted| (wanted.ranks.clone(), wanted.strokes.clone())))
@@ -110,7 +103,7 @@ pub fn Lines(selection: RanksSelection, every: bool) -> impl IntoView {
         if shown.with(Option::is_none) {
             return Err("Select or pin a rank, in the list or in the chart.".into());
         }
-        found.map(|found| found.as_ref().map(picture)).flatten().unwrap_or_else(|| Err("Loading…".into()))
+        found.with(|found| found.as_deref().map(picture)).unwrap_or_else(|| Err("Loading…".into()))
     });
     let legend = move || {
         let (ranks, strokes) = shown.get().unwrap_or_default();
@@ -125,13 +118,11 @@ pub fn Lines(selection: RanksSelection, every: bool) -> impl IntoView {
         <ul class="legend">{legend}</ul>
         <Xy
             label=Signal::derive(label)
-            testid=if every { "rank-lines" } else { "compared-lines" }
+            testid=if all { "rank-lines" } else { "compared-lines" }
             height=220.0
             axes=("step", "time")
             picture=picture
-            on_choose=Callback::new(move |step: f64| {
-                address.go_to_step(&run.get_untracked(), step.max(0.0) as u64);
-            })
+            is_over_steps=true
         />
     }
 }
@@ -139,31 +130,31 @@ pub fn Lines(selection: RanksSelection, every: bool) -> impl IntoView {
 /// Returns how each rank's line is drawn. The culprit has a color of its own. In a small job, a rank has the same color in
 /// every chart.
 fn strokes(ranks: &[u32], culprit: Option<u32>, all: usize) -> Vec<Stroke> {
-    let of_other = |at: usize| {
+    let usual = |at: usize| {
         let (color, dashed) = palette::line(at);
         Stroke { ink: Ink::Data(color), dashed }
     };
     let stroke = |(at, &rank): (usize, &u32)| match rank {
         rank if Some(rank) == culprit => Stroke { ink: Ink::Alarm, dashed: false },
-        rank if all <= MAX_LINES => of_other(rank as usize),
-        _ => of_other(at),
+        rank if all <= MAX_LINES => usual(rank as usize),
+        _ => usual(at),
     };
     ranks.iter().enumerate().map(stroke).collect()
 }
 
-async fn fetch(run: &str, wanted: Wanted, with_band: bool) -> Option<Found> {
-    let Wanted { ranks, measure, reduce, steps, .. } = wanted.clone();
+async fn fetch(run: String, wanted: Wanted) -> Option<Arc<Found>> {
+    let Wanted { ranks, measure, reduce, steps, has_band, .. } = wanted.clone();
     let most = (POINTS, ranks.len() as u32);
-    let of_ranks = Cells { measure, reduce, steps, ranks: Ranks::Listed(ranks), most };
-    let lines = api::tile(run, of_ranks).await.ok()?;
-    let all = if with_band {
+    let listed = Cells { measure, reduce, steps, ranks: Ranks::Listed(ranks), most };
+    let lines = api::tile(&run, listed).await.ok()?;
+    let all = if has_band {
         let ranks = Ranks::Between(0, u32::MAX);
         let cells = Cells { measure, reduce: Reduce::Mean, steps, ranks, most: (POINTS, BAND_ROWS) };
-        Some(api::tile(run, cells).await.ok()?)
+        Some(api::tile(&run, cells).await.ok()?)
     } else {
         None
     };
-    Some(Found { wanted, lines, all })
+    Some(Arc::new(Found { wanted, lines, all }))
 }
 
 /// Moves a tick to the middle of its step, as on the axis of the heatmap.
@@ -203,8 +194,8 @@ fn picture(found: &Found) -> Shown {
         return Err("No observed step of these ranks is in memory.".into());
     }
     let (low, high) = (values().fold(0.0, f64::min), values().fold(0.0, f64::max));
-    let view = found.wanted.view;
-    let (x, y) = (Axis::linear(view.start, view.end), Axis::linear(low, ticks::ceiling(high * 1.05)));
+    let visible = found.wanted.visible;
+    let (x, y) = (Axis::linear(visible.start, visible.end), Axis::linear(low, ticks::ceiling(high * 1.05)));
     let mut hits: Vec<Hit> = lines
         .iter()
         .zip(&found.wanted.ranks)
@@ -222,7 +213,7 @@ fn picture(found: &Found) -> Shown {
     Ok(Arc::new(Picture {
         x,
         y,
-        x_ticks: ticks::whole(view, 8).into_iter().map(in_middle).collect(),
+        x_ticks: ticks::whole(visible, 8).into_iter().map(in_middle).collect(),
         y_ticks: y.ticks(4, units::nanos),
         hits,
         marks,

@@ -42,20 +42,21 @@ pub fn Export(open: RwSignal<bool>) -> impl IntoView {
             live.drawn.track();
             let (run, steps) = (run.get(), newest_in_view(live, range));
             let which = which(steps);
-            let of_steps =
+            let step_files =
                 STEPS.map(|(what, name, use_)| (what, name, api::export_url(&run, name, steps), use_));
-            let of_report = REPORTS
-                .map(|(what, name, use_)| (what, name, api::report_url(&run, name, range.selected()), use_));
+            let report_files = REPORTS.map(|(what, name, use_)| {
+                (what, name, api::report_url(&run, name, range.selected_ends()), use_)
+            });
             view! {
                 <section>
                     <h3>"Steps for other tools"</h3>
                     <p class="below">{which}</p>
-                    <Links links=of_steps.into() />
+                    <Links links=step_files.into() />
                 </section>
                 <section>
                     <h3>"Report"</h3>
                     <p class="below">"The verdicts and figures of this run, as text and tables."</p>
-                    <Links links=of_report.into() />
+                    <Links links=report_files.into() />
                 </section>
             }
         })
@@ -76,9 +77,9 @@ fn which(steps: Option<(u64, u64)>) -> String {
 }
 
 fn newest_in_view(live: Live, range: Range) -> Option<(u64, u64)> {
-    let view = range.view();
+    let visible = range.visible();
     live.steps.with_value(|steps| {
-        let shown = &steps.step[steps.rows_in(view)];
+        let shown = &steps.step[steps.rows_in(visible)];
         let last = *shown.last()?;
         Some((shown.first()?.max(&(last + 1).saturating_sub(MAX_STEPS)).to_owned(), last))
     })

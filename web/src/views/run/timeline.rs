@@ -5,13 +5,11 @@ mod marks;
 mod strip;
 
 use leptos::prelude::*;
-use model::range;
 use viz::span::Span;
 
 use self::marks::Marks;
 use self::strip::Strip;
 use crate::dates::time_of_day;
-use crate::keys;
 use crate::live::Live;
 use crate::range::{Range, RangeButtons};
 
@@ -20,16 +18,7 @@ use crate::range::{Range, RangeButtons};
 pub fn Timeline() -> impl IntoView {
     let live = expect_context::<Live>();
     let range = expect_context::<Range>();
-    keys::global(move |key| {
-        match key {
-            "l" => range.follow(),
-            "[" => range.move_by(-1.0),
-            "]" => range.move_by(1.0),
-            _ => return false,
-        }
-        true
-    });
-    let unseen = Signal::derive(move || range.known().len() < 2.0);
+    let unseen = Signal::derive(move || range.stored().len() < 2.0);
     // Steps may still come to a run that goes on, and then nothing moves.
     let absent = move || unseen.get() && live.has_ended();
     view! {
@@ -75,23 +64,20 @@ pub fn ended(live: Live, step: u64) -> Option<f64> {
 #[component]
 fn Ends() -> impl IntoView {
     let range = expect_context::<Range>();
-    let shown = Signal::derive(move || {
-        let (view, known) = (range.view(), range.known());
-        range::ends(Span::new(view.start.max(known.start), view.end.min(known.end)))
-    });
+    let shown = Signal::derive(move || range.visible_ends().unwrap_or_default());
     let number = |event: leptos::ev::Event| {
         event_target_value(&event).trim().replace(',', "").parse::<u32>().ok().map(f64::from)
     };
     let enter_first = move |event: leptos::ev::Event| {
         if let Some(first) = number(event) {
             let last = shown.get_untracked().1 as f64;
-            range.choose(Span::new(first.min(last), last + 1.0));
+            range.select(Span::new(first.min(last), last + 1.0));
         }
     };
     let enter_last = move |event: leptos::ev::Event| {
         if let Some(last) = number(event) {
             let first = shown.get_untracked().0 as f64;
-            range.choose(Span::new(first, last.max(first) + 1.0));
+            range.select(Span::new(first, last.max(first) + 1.0));
         }
     };
     view! {

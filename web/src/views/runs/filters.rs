@@ -21,7 +21,6 @@ pub fn Filters(listing: Listing) -> impl IntoView {
         let filter = listing.filter.read();
         listing.live.runs.with(|runs| filter.counts(runs.as_deref().unwrap_or_default()))
     });
-    let labels = options(listing, attributes::labels);
     let is_filtered = Memo::new(move |_| !listing.filter.read().is_empty());
     view! {
         <div class="filters" role="search" aria-label="Runs">
@@ -40,32 +39,7 @@ pub fn Filters(listing: Listing) -> impl IntoView {
             <div class="states" role="group" aria-label="State">
                 {STATES.map(|state| view! { <StateToggle listing=listing state=state counts=counts /> }).collect_view()}
             </div>
-            <Choice
-                testid="filter-name"
-                name="Name"
-                any="any name"
-                options=options(listing, filter::names)
-                chosen=Signal::derive(move || listing.filter.read().name.clone())
-                choose=Callback::new(move |name| listing.choose_name(name))
-            />
-            <Choice
-                testid="filter-ranks"
-                name="Ranks"
-                any="any number"
-                options=options(listing, filter::ranks)
-                chosen=Signal::derive(move || listing.filter.read().ranks.map(|ranks| ranks.to_string()))
-                choose=Callback::new(move |ranks| listing.choose_ranks(ranks))
-            />
-            <Show when=move || !labels.read().is_empty() || listing.filter.read().label.is_some()>
-                <Choice
-                    testid="filter-label"
-                    name="Label"
-                    any="any label"
-                    options=labels
-                    chosen=Signal::derive(move || listing.filter.read().label.clone())
-                    choose=Callback::new(move |label| listing.choose_label(label))
-                />
-            </Show>
+            <Choices listing=listing />
             <button
                 data-testid="group"
                 aria-pressed=move || listing.grouped.get().to_string()
@@ -82,6 +56,40 @@ pub fn Filters(listing: Listing) -> impl IntoView {
                 "Clear filters"
             </button>
         </div>
+    }
+}
+
+/// The choices of a name, a number of ranks and a label.
+#[component]
+fn Choices(listing: Listing) -> impl IntoView {
+    let labels = options(listing, attributes::labels);
+    view! {
+        <Choice
+            testid="filter-name"
+            name="Name"
+            any="any name"
+            options=options(listing, filter::names)
+            chosen=Signal::derive(move || listing.filter.read().name.clone())
+            choose=Callback::new(move |name| listing.choose_name(name))
+        />
+        <Choice
+            testid="filter-ranks"
+            name="Ranks"
+            any="any number"
+            options=options(listing, filter::ranks)
+            chosen=Signal::derive(move || listing.filter.read().ranks.map(|ranks| ranks.to_string()))
+            choose=Callback::new(move |ranks| listing.choose_ranks(ranks))
+        />
+        <Show when=move || !labels.read().is_empty() || listing.filter.read().label.is_some()>
+            <Choice
+                testid="filter-label"
+                name="Label"
+                any="any label"
+                options=labels
+                chosen=Signal::derive(move || listing.filter.read().label.clone())
+                choose=Callback::new(move |label| listing.choose_label(label))
+            />
+        </Show>
     }
 }
 

@@ -65,7 +65,7 @@ impl Listing {
             ranks: address.number("ranks").and_then(|ranks| u32::try_from(ranks).ok()),
             label: address.param("label"),
         });
-        let groups = Memo::new(move |_| all(live, Groups::of));
+        let groups = Memo::new(move |_| all(live, Groups::new));
         let grouped = Memo::new(move |_| {
             groups.with(|groups| order::is_grouped(address.param("group").as_deref(), groups))
         });

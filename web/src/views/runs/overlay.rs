@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use leptos::prelude::*;
 use leptos::task::spawn_local;
-use leptos_use::use_interval_fn;
 use model::runs::overlay::{self, Over, Reading, Times};
 use viz::palette;
 use viz::steps::Steps;
@@ -22,12 +21,13 @@ const COLUMNS: usize = 1_000;
 /// The number of columns from which the pointer reads.
 const READINGS: usize = 240;
 /// The interval at which the steps of unfinished runs are requested again, in milliseconds. An answer contains all steps.
-const AGAIN_MILLIS: u64 = 10_000;
+const AGAIN_MILLIS: f64 = 10_000.0;
 
-/// The steps of a run as they were when the run had `of` steps, or the reason why they are missing.
+/// The steps of a run, or the reason why they are missing.
 #[derive(Clone, PartialEq)]
 struct Fetched {
-    of: u64,
+    /// How many steps the run had by then.
+    count: u64,
     times: Result<Arc<Times>, String>,
 }
 
@@ -38,37 +38,22 @@ type Store = RwSignal<BTreeMap<String, Fetched>>;
 pub fn Overlay(listing: Listing) -> impl IntoView {
     let store = Store::new(BTreeMap::new());
     Effect::new(move |_| listing.picked.get().iter().for_each(|id| fetch_once(listing, store, id)));
-    let again = move || {
+    let tick = listing.live.ticks(AGAIN_MILLIS);
+    Effect::new(move |_| {
+        tick.track();
         for id in listing.picked.get_untracked() {
-            let now = steps_of(listing, &id);
-            let is_old = |run: &Fetched| run.of != now || run.times.is_err();
+            let now = count_steps(listing, &id);
+            let is_old = |run: &Fetched| run.count != now || run.times.is_err();
             if store.with_untracked(|all| all.get(&id).is_some_and(is_old)) {
                 fetch(listing, store, id);
             }
         }
-    };
-    use_interval_fn(again, AGAIN_MILLIS);
+    });
     let picture = Memo::new(move |_| {
         let runs: Vec<Line> =
             listing.picked.get().iter().enumerate().map(|(at, id)| line(listing, store, at, id)).collect();
         picture(&runs, listing.over.get())
     });
-    let cut = move || {
-        let over = listing.over.get();
-        let all = store.read();
-        let points: Vec<&[(f64, f64)]> = listing
-            .picked
-            .read()
-            .iter()
-            .filter_map(|id| Some(all.get(id)?.times.as_ref().ok()?.over(over)))
-            .collect();
-        let (top, is_cut) = overlay::top(&points);
-        if is_cut {
-            format!("Steps longer than {} are cut off at the top.", units::nanos(ticks::ceiling(top)))
-        } else {
-            String::new()
-        }
-    };
     let across = move || match listing.over.get() {
         Over::Steps => "step",
         Over::Clock => "time since the first stored step began",
@@ -86,7 +71,7 @@ pub fn Overlay(listing: Listing) -> impl IntoView {
                         >{name}</button>
                     }).collect_view()}
                 </div>
-                <small>{cut}</small>
+                <small>{move || cut_steps(listing, store)}</small>
                 <span class="grow"></span>
                 <small class:hidden=move || listing.picked.read().len() == 2>"Tick exactly two runs to compare them."</small>
                 <a class="button primary" data-testid="compare-ticked" href=move || listing.compare_href() class:hidden=move || listing.picked.read().len() != 2>
@@ -104,6 +89,24 @@ pub fn Overlay(listing: Listing) -> impl IntoView {
         </section>
     }
     .into_any()
+}
+
+/// Says which steps the chart cuts off, if it does.
+fn cut_steps(listing: Listing, store: Store) -> String {
+    let over = listing.over.get();
+    let all = store.read();
+    let points: Vec<&[(f64, f64)]> = listing
+        .picked
+        .read()
+        .iter()
+        .filter_map(|id| Some(all.get(id)?.times.as_ref().ok()?.over(over)))
+        .collect();
+    match overlay::top(&points) {
+        (top, true) => {
+            format!("Steps longer than {} are cut off at the top.", units::nanos(ticks::ceiling(top)))
+        }
+        (_, false) => String::new(),
+    }
 }
 
 /// A run in the legend: its line, its short name, its name and its id. A click removes its tick.
@@ -132,7 +135,7 @@ fn LegendEntry(listing: Listing, store: Store, at: usize, id: String) -> impl In
     }
 }
 
-fn steps_of(listing: Listing, id: &str) -> u64 {
+fn count_steps(listing: Listing, id: &str) -> u64 {
     listing.run_now(id).map_or(0, |run| run.steps)
 }
 
@@ -143,15 +146,15 @@ fn fetch_once(listing: Listing, store: Store, id: &str) {
 }
 
 fn fetch(listing: Listing, store: Store, id: String) {
-    let of = steps_of(listing, &id);
+    let count = count_steps(listing, &id);
     spawn_local(async move {
         let times = api::steps(&id).await.map(|frame| {
             let mut steps = Steps::default();
             steps.apply(&frame);
-            Arc::new(Times::of(&steps))
+            Arc::new(Times::new(&steps))
         });
         // The chart may be gone by now.
-        let _gone = store.try_update(|all| all.insert(id, Fetched { of, times }));
+        let _gone = store.try_update(|all| all.insert(id, Fetched { count, times }));
     });
 }
 

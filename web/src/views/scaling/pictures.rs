@@ -11,9 +11,9 @@ use wire::views::scaling::{Scaling, ScalingPoint, ScalingPrediction};
 use crate::xy::{Hit, Ink, Mark, Picture, Shown};
 
 fn ranks_axis(answer: &Scaling) -> Axis {
-    let of_points = answer.points.iter().map(|point| point.ranks);
+    let measured = answer.points.iter().map(|point| point.ranks);
     let known =
-        of_points.chain(answer.predictions.iter().map(|prediction| prediction.ranks)).chain([answer.ranks]);
+        measured.chain(answer.predictions.iter().map(|prediction| prediction.ranks)).chain([answer.ranks]);
     let (least, most) = known.fold((u32::MAX, 1), |(least, most), ranks| (least.min(ranks), most.max(ranks)));
     Axis::log(f64::from(least) * 0.84, f64::from(most.max(least.saturating_mul(2))) * 1.19, 2.0)
 }
@@ -24,13 +24,13 @@ pub fn efficiency(answer: &Scaling) -> Shown {
         let why = missing(answer);
         return Err(why.unwrap_or_else(|| "No run of this name has a throughput yet.".into()));
     }
-    let of = |read: fn(&ScalingPoint) -> Option<f64>| -> Vec<(f64, f64)> {
+    let points = |read: fn(&ScalingPoint) -> Option<f64>| -> Vec<(f64, f64)> {
         answer.points.iter().filter_map(|point| Some((f64::from(point.ranks), read(point)?))).collect()
     };
     let predicted = |read: fn(&ScalingPrediction) -> f64| -> Vec<(f64, f64)> {
         answer.predictions.iter().map(|prediction| (f64::from(prediction.ranks), read(prediction))).collect()
     };
-    let (measured, implied) = (of(|point| point.measured), of(|point| point.implied));
+    let (measured, implied) = (points(|point| point.measured), points(|point| point.implied));
     let band = answer
         .predictions
         .iter()
@@ -55,7 +55,7 @@ pub fn efficiency(answer: &Scaling) -> Shown {
 }
 
 fn efficiency_hits(answer: &Scaling) -> Vec<Hit> {
-    let of_point = |point: &ScalingPoint| {
+    let point_hit = |point: &ScalingPoint| {
         let mut says = vec![format!("{}: {}", units::ranks(point.ranks), point.run)];
         says.extend(point.measured.map(|e| format!("measured {}", units::percent(e))));
         let base =
@@ -67,7 +67,7 @@ fn efficiency_hits(answer: &Scaling) -> Vec<Hit> {
         says.extend(point.implied.map(|e| format!("implied {}", units::percent(e))));
         Some(Hit { at: (f64::from(point.ranks), point.measured.or(point.implied)?), says })
     };
-    let of_prediction = |p: &ScalingPrediction| Hit {
+    let prediction_hit = |p: &ScalingPrediction| Hit {
         at: (f64::from(p.ranks), p.efficiency),
         says: vec![
             format!("{}, predicted", units::ranks(p.ranks)),
@@ -75,8 +75,8 @@ fn efficiency_hits(answer: &Scaling) -> Vec<Hit> {
             format!("step {}", units::nanos(p.step_nanos)),
         ],
     };
-    let mut hits: Vec<Hit> = answer.predictions.iter().map(of_prediction).collect();
-    hits.extend(answer.points.iter().filter_map(of_point));
+    let mut hits: Vec<Hit> = answer.predictions.iter().map(prediction_hit).collect();
+    hits.extend(answer.points.iter().filter_map(point_hit));
     hits.sort_by(|a, b| a.at.0.total_cmp(&b.at.0));
     hits
 }

@@ -86,7 +86,7 @@ fn Input(slider: Slider, answer: Signal<Option<Arc<Scaling>>>) -> impl IntoView 
     }
 }
 
-fn figures(of: &ScenarioPrediction, unit: &str) -> impl IntoView {
+fn figures(predicted: &ScenarioPrediction, unit: &str) -> impl IntoView {
     let figure = |name: &'static str, figure: &Predicted, write: &dyn Fn(f64) -> String| {
         let (value, low, high) = (write(figure.value), write(figure.low), write(figure.high));
         view! {
@@ -97,14 +97,16 @@ fn figures(of: &ScenarioPrediction, unit: &str) -> impl IntoView {
             </div>
         }
     };
-    let throughput = of.throughput.map(|of| figure("Throughput", &of, &|rate| units::rate(rate, unit)));
-    let assumptions = of.assumptions.iter().map(|line| view! { <li>{line.clone()}</li> }).collect_view();
+    let throughput =
+        predicted.throughput.map(|rate| figure("Throughput", &rate, &|rate| units::rate(rate, unit)));
+    let assumptions =
+        predicted.assumptions.iter().map(|line| view! { <li>{line.clone()}</li> }).collect_view();
     view! {
-        <p class="lead" data-testid="scenario-sentence">{units::unbroken(&of.sentence)}</p>
+        <p class="lead" data-testid="scenario-sentence">{units::unbroken(&predicted.sentence)}</p>
         <dl class="figures">
-            {figure("Step time", &of.step_nanos, &units::nanos)}
+            {figure("Step time", &predicted.step_nanos, &units::nanos)}
             {throughput}
-            {figure("Efficiency", &of.efficiency, &units::percent)}
+            {figure("Efficiency", &predicted.efficiency, &units::percent)}
         </dl>
         <ul class="plain quiet">{assumptions}</ul>
     }

@@ -78,7 +78,8 @@ fn Status(asked: RwSignal<Option<Result<Asked, String>>>, bursts: Signal<Vec<Ran
 
 /// Returns the ranks that have not answered the request with this number.
 fn silent(bursts: &[RankBurst], number: u64, ranks: u32) -> Vec<u32> {
-    let answered = |rank: u32| bursts.iter().any(|one| one.rank.0 == rank && one.burst.request >= number);
+    let answered =
+        |rank: u32| bursts.iter().any(|found| found.rank.0 == rank && found.burst.request >= number);
     (0..ranks).filter(|&rank| !answered(rank)).collect()
 }
 
@@ -115,9 +116,9 @@ fn Outcomes(bursts: Signal<Vec<RankBurst>>) -> impl IntoView {
         bursts
             .get()
             .into_iter()
-            .filter_map(|one| match one.burst.outcome {
+            .filter_map(|found| match found.burst.outcome {
                 BurstOutcome::Recorded(activity) if activity.records > 0 => {
-                    Some(view! { <Kernels rank=one.rank.0 activity=activity /> })
+                    Some(view! { <Kernels rank=found.rank.0 activity=activity /> })
                 }
                 _ => None,
             })

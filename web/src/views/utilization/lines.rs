@@ -17,9 +17,9 @@ use wire::views::{Culprit, RecentUsage};
 use crate::canvas::{Margins, Size};
 use crate::live::Live;
 use crate::pen::Pen;
-use crate::plot::{Gesture, Plot};
-use crate::range::{Cursor, Range};
+use crate::range::Range;
 use crate::route::RunId;
+use crate::step_chart::{StepChart, StepCharts};
 use crate::theme::Theme;
 use crate::tiles::{Shown, Tiles, View};
 use crate::with_steps::WithSteps;
@@ -90,29 +90,29 @@ fn number_and_unit(measure: Measure, value: f64) -> (String, String) {
 #[component]
 fn RankLine(measure: Measure, rank: Memo<Option<u32>>, blamed: Memo<Vec<(u64, u64)>>) -> impl IntoView {
     let (live, range) = (expect_context::<Live>(), expect_context::<Range>());
-    let theme = expect_context::<Theme>();
+    let (charts, theme) = (expect_context::<StepCharts>(), expect_context::<Theme>());
     let tiles = Tiles::new(expect_context::<RunId>());
     let order = Memo::new(move |_| rank.get().map(|rank| Arc::new(vec![rank])));
     let is_count = matches!(measure, Measure::Usage(usage) if usage.unit() == UsageUnit::Count);
     let reduce = if is_count { Reduce::Max } else { Reduce::Mean };
-    let points = Memo::new(move |_| tiles.with(|tile| tile.and_then(|(tile, _)| Points::of(tile))));
+    let points = Memo::new(move |_| tiles.with(|tile| tile.and_then(|(tile, _)| Points::from_tile(tile))));
     // A share has the same axis on all ranks. Other measures begin at 0 as well, so that a small change stays small.
     let top = move || match measure {
         Measure::Usage(usage) if usage.unit() == UsageUnit::Share => 1.0,
         _ => {
-            let view = range.view();
+            let view = range.visible();
             let largest = points.with(|points| points.as_ref()?.largest(view.start, view.end));
             ticks::ceiling(f64::from(largest.unwrap_or(0.0)) * 1.05)
         }
     };
     let draw = move |frame: &mut Frame<'_>, size: Size| {
         live.drawn.track();
-        let view = range.view();
+        let view = range.visible();
         tiles.ensure(View {
             selection: Shown { measure, reduce, order: order.get() },
             steps: view,
             ranks: Span::new(0.0, 1.0),
-            kept: range.known(),
+            stored: range.stored(),
             all_ranks: 1,
             pixels: (frame.width() as f64, 1.0),
         });
@@ -124,7 +124,7 @@ fn RankLine(measure: Measure, rank: Memo<Option<u32>>, blamed: Memo<Vec<(u64, u6
         });
     };
     let overlay = move |pen: &Pen, size: Size| {
-        let (view, top) = (range.view(), top());
+        let (view, top) = (range.visible(), top());
         let highest = number_and_unit(measure, top).0;
         pen.axis_left(top, &[(0.0, "0".into()), (top, highest)].map(|(value, label)| Tick { value, label }));
         blamed.with(|blamed| {
@@ -134,31 +134,18 @@ fn RankLine(measure: Measure, rank: Memo<Option<u32>>, blamed: Memo<Vec<(u64, u6
                 pen.rect(from, 0.0, to - from, BAR, pen.inks.alarm);
             }
         });
-        let Some(step) = range.cursor.get().step else { return };
+        charts.draw_crosshair(pen, size, view);
+        let Some(step) = charts.crosshair.get().step else { return };
         let x = view.to_pixel(step as f64 + 0.5, size.width);
-        pen.crosshair(x);
         if let Some(value) = points.with(|points| points.as_ref()?.at(step)) {
             pen.beside_crosshair(x, 6.0, &write(measure, value));
         }
-    };
-    let on_gesture = move |gesture: Gesture, size: Size| match gesture {
-        Gesture::Move { x, .. } => {
-            let step = untrack(|| range.view()).to_value(x, size.width).max(0.0) as u64;
-            let is_inside = (0.0..size.width).contains(&x);
-            range.cursor.set(Cursor { step: is_inside.then_some(step), rank: None });
-            true
-        }
-        Gesture::Leave => {
-            range.cursor.set(Cursor::default());
-            true
-        }
-        other => range.gesture(&other, size),
     };
     let name = capitalized(measure.name());
     view! {
         <section data-testid=format!("line-{}", measure.key())>
             <h3 class="chart-title">{name.clone()}<small>{move || format!(" {}", number_and_unit(measure, top()).1)}</small></h3>
-            <Plot
+            <StepChart
                 label=format!("{name} of the selected rank over steps")
                 decorative=true
                 testid="rank-line"
@@ -166,7 +153,6 @@ fn RankLine(measure: Measure, rank: Memo<Option<u32>>, blamed: Memo<Vec<(u64, u6
                 margins=MARGINS
                 draw=Box::new(draw)
                 overlay=Box::new(overlay)
-                on_gesture=Box::new(on_gesture)
             />
         </section>
     }

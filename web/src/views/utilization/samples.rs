@@ -22,20 +22,20 @@ const MEASURES: [Measure; 15] = [
     }),
     ("DRAM", "share of the memory bandwidth in use", |at| permille(at, DeviceFigure::DramActivityPermille)),
     ("SM clock", "current clock, of the highest", |at| {
-        of_most(at, DeviceFigure::SmClockMegahertz, DeviceFigure::SmClockMostMegahertz, (1.0, 0, "MHz"))
+        with_limit(at, DeviceFigure::SmClockMegahertz, DeviceFigure::SmClockMostMegahertz, (1.0, 0, "MHz"))
     }),
     ("Throttled by", "reasons why the clocks are lowered", |at| {
         let names = throttle::names(at.get(DeviceFigure::ThrottleReasons)?);
         Some(if names.is_empty() { "—".to_owned() } else { names.join(", ") })
     }),
     ("Power", "power drawn, of the limit", |at| {
-        of_most(at, DeviceFigure::PowerMilliwatts, DeviceFigure::PowerLimitMilliwatts, (1e-3, 0, "W"))
+        with_limit(at, DeviceFigure::PowerMilliwatts, DeviceFigure::PowerLimitMilliwatts, (1e-3, 0, "W"))
     }),
     ("Temperature", "temperature of the GPU", |at| {
         Some(format!("{} °C", at.get(DeviceFigure::TemperatureCelsius)?))
     }),
     ("Memory", "memory in use, of the total", |at| {
-        of_most(
+        with_limit(
             at,
             DeviceFigure::MemoryUsedBytes,
             DeviceFigure::MemoryTotalBytes,
@@ -43,8 +43,12 @@ const MEASURES: [Measure; 15] = [
         )
     }),
     ("Tensors", "memory in use by tensors now / at its peak (PyTorch's allocator)", |at| {
-        let of = |figure| at.get(figure).map(units::bytes);
-        Some(format!("{} / {}", of(DeviceFigure::AllocatedBytes)?, of(DeviceFigure::AllocatedPeakBytes)?))
+        let known = |figure| at.get(figure).map(units::bytes);
+        Some(format!(
+            "{} / {}",
+            known(DeviceFigure::AllocatedBytes)?,
+            known(DeviceFigure::AllocatedPeakBytes)?
+        ))
     }),
     (
         "Reserved",
@@ -62,11 +66,11 @@ const MEASURES: [Measure; 15] = [
         "Out of memory",
         "times that PyTorch's allocator emptied its cache to try again / errors that it raised",
         |at| {
-            let of = |figure| at.get(figure).map(units::count);
+            let known = |figure| at.get(figure).map(units::count);
             Some(format!(
                 "{} / {}",
-                of(DeviceFigure::AllocationRetries)?,
-                of(DeviceFigure::OutOfMemoryErrors)?
+                known(DeviceFigure::AllocationRetries)?,
+                known(DeviceFigure::OutOfMemoryErrors)?
             ))
         },
     ),
@@ -107,20 +111,21 @@ fn permille(at: &DeviceSample, figure: DeviceFigure) -> Option<String> {
     Some(format!("{:.1} %", at.get(figure)? as f64 / 10.0))
 }
 
-/// Formats a figure and its maximum in a unit, which is given as a factor, a number of digits and a name.
-fn of_most(
+/// Formats a figure and its limit in a unit, which is given as a factor, a number of digits and a name.
+fn with_limit(
     at: &DeviceSample,
     figure: DeviceFigure,
-    most: DeviceFigure,
+    limit: DeviceFigure,
     (factor, digits, unit): (f64, usize, &str),
 ) -> Option<String> {
-    let value = |of: DeviceFigure| at.get(of).map(|value| units::fixed(value as f64 * factor, digits));
+    let value =
+        |figure: DeviceFigure| at.get(figure).map(|value| units::fixed(value as f64 * factor, digits));
     let now = value(figure)?;
-    Some(value(most).map_or_else(|| format!("{now} {unit}"), |most| format!("{now} of {most} {unit}")))
+    Some(value(limit).map_or_else(|| format!("{now} {unit}"), |limit| format!("{now} of {limit} {unit}")))
 }
 
 fn both(at: &DeviceSample, sent: DeviceFigure, received: DeviceFigure, mebibytes: f64) -> Option<String> {
-    let value = |of: DeviceFigure| Some(units::fixed(at.get(of)? as f64 * mebibytes, 0));
+    let value = |figure: DeviceFigure| Some(units::fixed(at.get(figure)? as f64 * mebibytes, 0));
     Some(format!("{} / {} MiB/s", value(sent)?, value(received)?))
 }
 
@@ -129,7 +134,7 @@ fn both(at: &DeviceSample, sent: DeviceFigure, received: DeviceFigure, mebibytes
 pub fn Samples(samples: Signal<Vec<RankDevice>>) -> impl IntoView {
     let known = Memo::new(move |_| {
         let is_known =
-            |at: &usize| samples.with(|all| all.iter().any(|one| MEASURES[*at].2(&one.sample).is_some()));
+            |at: &usize| samples.with(|all| all.iter().any(|rank| MEASURES[*at].2(&rank.sample).is_some()));
         (0..MEASURES.len()).filter(is_known).collect::<Vec<usize>>()
     });
     let table = move || {

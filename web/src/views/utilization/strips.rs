@@ -4,15 +4,13 @@ use leptos::prelude::*;
 use leptos_use::signal_throttled;
 use model::utilization::{Measures, spread, written};
 use units::capitalized;
-use viz::span::Span;
 use wire::live::tile::{Measure, Reduce};
 use wire::usage::{Usage, UsageUnit};
 use wire::views::RecentUsage;
 
 use crate::api::{self, Cells, Ranks};
 use crate::heatmap::{self, Form, Heatmap, Selection};
-use crate::keys;
-use crate::live::{Live, Turn};
+use crate::polled::polled;
 use crate::range::Range;
 use crate::route::{Address, RunId};
 use crate::tiles::Tiles;
@@ -23,7 +21,7 @@ const HEIGHTS: (f64, f64) = (16.0, 96.0);
 /// The largest number of rows that a text is made from.
 const MAX_ROWS: u32 = 4_096;
 /// The time between requests for a text during a live run, in milliseconds.
-const AGAIN_MILLIS: u64 = 2_000;
+const AGAIN_MILLIS: f64 = 2_000.0;
 /// The shortest time between two requests, in milliseconds. A drag changes the range in every frame.
 const AT_MOST_EVERY_MILLIS: f64 = 400.0;
 
@@ -32,9 +30,9 @@ const AT_MOST_EVERY_MILLIS: f64 = 400.0;
 pub fn Strips(usage: Memo<Vec<RecentUsage>>, culprit: Memo<Option<u32>>) -> impl IntoView {
     let measures = Memo::new(move |_| usage.with(|usage| Measures::new(usage)));
     let list = move |usages: fn(&Measures) -> &Vec<Usage>| {
-        let each = move || measures.with(|measures| usages(measures).clone());
+        let shown = move || measures.with(|measures| usages(measures).clone());
         view! {
-            <For each=each key=|usage| *usage let(usage)>
+            <For each=shown key=|usage| *usage let(usage)>
                 <Strip usage=usage culprit=culprit />
             </For>
         }
@@ -45,14 +43,6 @@ pub fn Strips(usage: Memo<Vec<RecentUsage>>, culprit: Memo<Option<u32>>) -> impl
         let names: Vec<&str> = measures.with(|all| all.zero.iter().map(|usage| usage.name()).collect());
         (!names.is_empty()).then(|| format!("0 on all ranks so far: {}.", names.join(", ")))
     };
-    let (address, range) = (expect_context::<Address>(), expect_context::<Range>());
-    keys::global(move |key| match key {
-        "Escape" => {
-            address.set([("step", None), ("rank", Some("none".into()))]);
-            true
-        }
-        _ => range.key(key),
-    });
     let content = move || {
         view! {
             <section class="panel" aria-label="Utilization over steps" data-testid="strips">
@@ -88,7 +78,7 @@ fn Strip(usage: Usage, culprit: Memo<Option<u32>>) -> impl IntoView {
     let selection = Selection::new(expect_context::<Address>(), measure, in_order, culprit, worst);
     let tiles = Tiles::new(expect_context::<RunId>());
     let ends = heatmap::scale(tiles, measure);
-    let spread = spread_of(usage);
+    let spread = fetched_spread(usage);
     let end = move |read: fn((f32, f32)) -> f32| written(usage, read(ends.get()));
     view! {
         <section class="strip" aria-label=usage.name() data-testid=format!("strip-{}", Measure::Usage(usage).key())>
@@ -109,30 +99,18 @@ fn Strip(usage: Usage, culprit: Memo<Option<u32>>) -> impl IntoView {
 }
 
 /// Fetches the mean of each rank over the shown steps, and says how the ranks differ.
-fn spread_of(usage: Usage) -> Memo<Option<String>> {
-    let (live, range, run) = (expect_context::<Live>(), expect_context::<Range>(), expect_context::<RunId>());
-    let turn = live.turn(AGAIN_MILLIS);
-    let wanted = Memo::new(move |_| {
-        let (view, known) = (range.view(), range.known());
-        let shown = Span::new(view.start.max(known.start), view.end.min(known.end));
-        (!known.is_empty()).then(|| (model::range::ends(shown), turn.get()))
-    });
-    let seldom: Signal<Option<((u64, u64), Turn)>> = signal_throttled(wanted, AT_MOST_EVERY_MILLIS);
-    let reduce = if usage.unit() == UsageUnit::Count { Reduce::Max } else { Reduce::Mean };
-    let measure = Measure::Usage(usage);
-    let found = LocalResource::new(move || {
-        let (run, wanted) = (run.get(), seldom.get());
-        async move {
-            let cells = Cells {
-                measure,
-                reduce,
-                steps: wanted?.0,
-                ranks: Ranks::Between(0, u32::MAX),
-                most: (1, MAX_ROWS),
-            };
-            spread(usage, &api::tile(&run, cells).await.ok()?)
-        }
-    });
-    // The old text stays until the new one arrives.
-    Memo::new(move |old: Option<&Option<String>>| found.get().unwrap_or_else(|| old.cloned().flatten()))
+fn fetched_spread(usage: Usage) -> Signal<Option<String>> {
+    let range = expect_context::<Range>();
+    let wanted = Memo::new(move |_| range.visible_ends());
+    let wanted: Signal<Option<(u64, u64)>> = signal_throttled(wanted, AT_MOST_EVERY_MILLIS);
+    polled(Some(AGAIN_MILLIS), wanted, move |run, steps| async move {
+        let cells = Cells {
+            measure: Measure::Usage(usage),
+            reduce: if usage.unit() == UsageUnit::Count { Reduce::Max } else { Reduce::Mean },
+            steps,
+            ranks: Ranks::Between(0, u32::MAX),
+            most: (1, MAX_ROWS),
+        };
+        spread(usage, &api::tile(&run, cells).await.ok()?)
+    })
 }

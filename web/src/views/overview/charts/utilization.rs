@@ -13,14 +13,15 @@ use wire::live::tile::{Measure, Reduce};
 use wire::usage::Usage;
 use wire::views::ComputedOn;
 
-use super::{MARGINS, WITH_STEPS, crosshair, goes_to_step, hover};
+use super::{MARGINS, WITH_STEPS};
 use crate::api::{self, Cells, Ranks};
 use crate::canvas::Size;
-use crate::live::{Live, Turn};
+use crate::live::Live;
 use crate::pen::Pen;
-use crate::plot::{Gesture, Plot, Stretch};
+use crate::plot::Stretch;
+use crate::polled::polled;
 use crate::range::Range;
-use crate::route::RunId;
+use crate::step_chart::{StepChart, StepCharts, draw_step_axis};
 use crate::widgets::Legend;
 
 /// The parts of a step in which a rank computes.
@@ -30,16 +31,16 @@ const RUNNING: Rgba = palette::part(Part::ExposedTransfer);
 /// The largest number of points of the devices' line.
 const MAX_POINTS: u32 = 1_024;
 /// The time between requests during a live run, in milliseconds.
-const AGAIN_MILLIS: u64 = 2_000;
+const AGAIN_MILLIS: f64 = 2_000.0;
 /// The shortest time between two requests, in milliseconds. A drag changes the range in every frame.
 const AT_MOST_EVERY_MILLIS: f64 = 400.0;
 
 /// Returns the share of each step in which a rank computes, as the mean over ranks.
 fn computing(steps: &Steps) -> Points {
     let share = |row: usize| {
-        let of = |part: Part| steps.parts[part as usize][row];
-        let whole: f32 = Part::ALL.map(of).iter().sum();
-        COMPUTE.map(of).iter().sum::<f32>() / whole
+        let nanos = |part: Part| steps.parts[part as usize][row];
+        let whole: f32 = Part::ALL.map(nanos).iter().sum();
+        COMPUTE.map(nanos).iter().sum::<f32>() / whole
     };
     Points { step: steps.step.clone(), values: (0..steps.step.len()).map(share).collect() }
 }
@@ -49,7 +50,7 @@ fn computing(steps: &Steps) -> Points {
 pub(super) fn UtilizationChart(is_last: bool) -> impl IntoView {
     let (margins, height) = if is_last { (WITH_STEPS, 100.0) } else { (MARGINS, 84.0) };
     let live = expect_context::<Live>();
-    let range = expect_context::<Range>();
+    let (range, charts) = (expect_context::<Range>(), expect_context::<StepCharts>());
     let stretch = expect_context::<Stretch>();
     let running = running_devices();
     let computing = Memo::new(move |_| {
@@ -57,7 +58,7 @@ pub(super) fn UtilizationChart(is_last: bool) -> impl IntoView {
         live.steps.with_value(computing)
     });
     let draw = move |frame: &mut Frame<'_>, size: Size| {
-        let view = range.view();
+        let view = range.visible();
         let thickness = 1.5 * size.ratio as f32;
         let mut draw_line = |points: &Points, color: Rgba| {
             let Points { step, values } = points;
@@ -67,13 +68,13 @@ pub(super) fn UtilizationChart(is_last: bool) -> impl IntoView {
         computing.with(|points| draw_line(points, COMPUTING));
     };
     let overlay = move |pen: &Pen, size: Size| {
-        let (view, cursor) = (range.view(), range.cursor.get());
+        let view = range.visible();
         pen.axis_left(1.0, &ticks::shares(Span::new(0.0, 1.0), 2));
         if is_last {
-            pen.axis_below(view, &ticks::whole(view, (size.width / 90.0) as usize), true);
+            draw_step_axis(pen, size, view);
         }
-        crosshair(pen, size, view, cursor);
-        let Some(step) = cursor.step else { return };
+        charts.draw_crosshair(pen, size, view);
+        let Some(step) = charts.crosshair.get().step else { return };
         let percent = |value: Option<f32>| value.map(|value| units::percent(f64::from(value)));
         let compute = percent(computing.with(|points| points.at(step)));
         let run = percent(running.with(|points| points.as_ref()?.at(step)));
@@ -81,10 +82,6 @@ pub(super) fn UtilizationChart(is_last: bool) -> impl IntoView {
             [compute.map(|share| format!("{share} compute")), run.map(|share| format!("{share} devices"))];
         let text = texts.into_iter().flatten().collect::<Vec<_>>().join(", ");
         pen.beside_crosshair(view.to_pixel(step as f64 + 0.5, size.width), 0.0, &text);
-    };
-    let go_to = goes_to_step(range);
-    let on_gesture = move |gesture: Gesture, size: Size| {
-        hover(range, live, &gesture, size) || go_to(&gesture, size) || range.gesture(&gesture, size)
     };
     let has_devices = Memo::new(move |_| running.with(Option::is_some));
     let legend = move || {
@@ -103,40 +100,33 @@ pub(super) fn UtilizationChart(is_last: bool) -> impl IntoView {
             <small>" share of the step in which ranks compute"</small>
         </h2>
         {legend}
-        <Plot
+        <StepChart
             label="Utilization over steps"
-            testid="chart-utilization" height=Signal::derive(move || height * stretch.get()) margins=margins
-            draw=Box::new(draw) overlay=Box::new(overlay) on_gesture=Box::new(on_gesture)
+            testid="chart-utilization"
+            height=Signal::derive(move || height * stretch.get())
+            margins=margins
+            draw=Box::new(draw)
+            overlay=Box::new(overlay)
         />
     }
 }
 
 /// Fetches the share of the time in which devices run kernels, as the mean over ranks; `None` without devices.
-fn running_devices() -> Memo<Option<Points>> {
-    let (live, range, run) = (expect_context::<Live>(), expect_context::<Range>(), expect_context::<RunId>());
-    let turn = live.turn(AGAIN_MILLIS);
+fn running_devices() -> Signal<Option<Points>> {
+    let (live, range) = (expect_context::<Live>(), expect_context::<Range>());
     let has_devices = move || {
         live.run.with(|run| run.as_ref().is_some_and(|run| run.report.computed_on == ComputedOn::Gpu))
     };
-    let wanted = Memo::new(move |_| {
-        let (view, known) = (range.view(), range.known());
-        let shown = Span::new(view.start.max(known.start), view.end.min(known.end));
-        (has_devices() && !known.is_empty()).then(|| (model::range::ends(shown), turn.get()))
-    });
-    let seldom: Signal<Option<((u64, u64), Turn)>> = signal_throttled(wanted, AT_MOST_EVERY_MILLIS);
-    let found = LocalResource::new(move || {
-        let (run, wanted) = (run.get(), seldom.get());
-        async move {
-            let cells = Cells {
-                measure: Measure::Usage(Usage::DeviceBusy),
-                reduce: Reduce::Mean,
-                steps: wanted?.0,
-                ranks: Ranks::Between(0, u32::MAX),
-                most: (MAX_POINTS, 1),
-            };
-            Points::of(&api::tile(&run, cells).await.ok()?)
-        }
-    });
-    // The old line stays until the new one arrives.
-    Memo::new(move |old: Option<&Option<Points>>| found.get().unwrap_or_else(|| old.cloned().flatten()))
+    let wanted = Memo::new(move |_| range.visible_ends().filter(|_| has_devices()));
+    let wanted: Signal<Option<(u64, u64)>> = signal_throttled(wanted, AT_MOST_EVERY_MILLIS);
+    polled(Some(AGAIN_MILLIS), wanted, |run, steps| async move {
+        let cells = Cells {
+            measure: Measure::Usage(Usage::DeviceBusy),
+            reduce: Reduce::Mean,
+            steps,
+            ranks: Ranks::Between(0, u32::MAX),
+            most: (MAX_POINTS, 1),
+        };
+        Points::from_tile(&api::tile(&run, cells).await.ok()?)
+    })
 }

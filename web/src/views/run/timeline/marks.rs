@@ -36,16 +36,16 @@ struct Placed {
 pub fn Marks() -> impl IntoView {
     let (live, range) = (expect_context::<Live>(), expect_context::<Range>());
     let placed = Memo::new(move |_| placed(live));
-    let lanes = move || placed.with(|placed| placed.iter().map(|one| one.lane + 1).max().unwrap_or(1));
+    let lanes = move || placed.with(|placed| placed.iter().map(|mark| mark.lane + 1).max().unwrap_or(1));
     let place = move |steps: (u64, u64)| {
-        let bounds = range.known();
-        let share = |step: f64| (bounds.to_pixel(step, 100.0)).clamp(0.0, 100.0);
+        let stored = range.stored();
+        let share = |step: f64| (stored.to_pixel(step, 100.0)).clamp(0.0, 100.0);
         let (left, right) = (share(steps.0 as f64), share(steps.1 as f64 + 1.0));
         (format!("{left:.3}%"), format!("{:.3}%", right - left))
     };
     // Near the right edge, the text of an event is on the left of its step.
-    let is_late = move |steps: (u64, u64)| range.known().to_pixel(steps.0 as f64, 1.0) > 0.9;
-    let one = move |mark: Placed| {
+    let is_late = move |steps: (u64, u64)| range.stored().to_pixel(steps.0 as f64, 1.0) > 0.9;
+    let button = move |mark: Placed| {
         let Placed { kind, text, says, steps, lane } = mark;
         view! {
             <button
@@ -57,7 +57,7 @@ pub fn Marks() -> impl IntoView {
                 style:left=move || place(steps).0
                 style:width=move || place(steps).1
                 style:top=pixels(lane as f64 * LANE_PIXELS)
-                on:click=move |_| range.choose(Span::new(steps.0 as f64, steps.1 as f64 + 1.0))
+                on:click=move |_| range.select(Span::new(steps.0 as f64, steps.1 as f64 + 1.0))
             >
                 <span>{text}</span>
             </button>
@@ -71,7 +71,7 @@ pub fn Marks() -> impl IntoView {
             style:margin-left=pixels(MARGINS.left)
             style:margin-right=pixels(MARGINS.right)
         >
-            <For each=move || placed.get() key=|one| format!("{one:?}") children=one />
+            <For each=move || placed.get() key=|mark| format!("{mark:?}") children=button />
         </div>
     }
 }
@@ -82,7 +82,7 @@ fn placed(live: Live) -> Vec<Placed> {
     let newest = live.steps.with_value(|steps| steps.step.last().copied()).unwrap_or(0);
     // A band that grows with every step would be a new button with every step.
     let newest = newest / 8 * 8;
-    let mut marks: Vec<Placed> = bands::of_faults(&shown.report.past_faults, &shown.report.verdicts, newest)
+    let mut marks: Vec<Placed> = bands::place(&shown.report.past_faults, &shown.report.verdicts, newest)
         .into_iter()
         .map(|band| {
             let (first, last) = (units::count(band.steps.0), units::count(band.steps.1));
@@ -122,7 +122,7 @@ fn events(live: Live, newest: u64) -> Vec<Placed> {
             steps.step.get(row).or(steps.step.last()).copied().unwrap_or(0)
         })
     };
-    let of_ranks = shown.report.events.iter().map(|event| {
+    let happened = shown.report.events.iter().map(|event| {
         let time = time_of_day(event.unix_millis as f64);
         let rank = event.rank;
         let (text, says) = match event.kind {
@@ -155,7 +155,7 @@ fn events(live: Live, newest: u64) -> Vec<Placed> {
         };
         mark(step, who, failure.sentence.clone())
     });
-    of_ranks.chain(failed).collect()
+    happened.chain(failed).collect()
 }
 
 fn errors(count: u64, kind: &str) -> String {

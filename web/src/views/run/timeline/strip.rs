@@ -1,7 +1,6 @@
 //! The chart of the bar: step time over the whole run, with steps and wall clock below. Dragging selects steps.
 
 use leptos::prelude::*;
-use model::brush::{self, Grip};
 use viz::raster::{Frame, line};
 use viz::span::Span;
 use viz::{measure, palette, ticks};
@@ -11,65 +10,30 @@ use crate::canvas::{Margins, Size};
 use crate::dates::time_of_day;
 use crate::live::Live;
 use crate::pen::{Align, Pen};
-use crate::plot::{Gesture, Plot};
-use crate::range::{Cursor, Range};
-use crate::route::{Address, RunId};
+use crate::range::Range;
+use crate::step_chart::{Extent, StepChart, StepCharts};
 use crate::theme::Theme;
 
 pub const MARGINS: Margins = Margins { left: 56.0, right: 16.0, top: 10.0, bottom: 32.0 };
 const HEIGHT: f64 = 92.0;
-/// The distance from which the pointer holds an end of the selection, in pixels.
-const REACH_PIXELS: f64 = 7.0;
 /// The room for a step and its time below the chart, in pixels.
 const TICK_PIXELS: f64 = 96.0;
-
-/// A drag: what is held, and the selection before.
-#[derive(Clone, Copy)]
-struct Held {
-    grip: Grip,
-    before: Option<Span>,
-}
 
 /// The chart.
 #[component]
 pub fn Strip() -> impl IntoView {
     let (live, range) = (expect_context::<Live>(), expect_context::<Range>());
-    let (address, run) = (expect_context::<Address>(), expect_context::<RunId>());
-    let theme = expect_context::<Theme>();
-    let held = StoredValue::new(None::<Held>);
-    let on_gesture = move |gesture: Gesture, size: Size| {
-        let bounds = untrack(|| range.known());
-        let value = |x: f64| bounds.to_value(x, size.width);
-        match gesture {
-            Gesture::Drag { from, to } => {
-                let before = untrack(|| range.selection());
-                let reach = REACH_PIXELS / size.width * bounds.len();
-                let begun = || Held { grip: brush::grip(before, value(from.0), reach), before };
-                let Held { grip, before } = held.get_value().unwrap_or_else(begun);
-                held.set_value(Some(Held { grip, before }));
-                range.choose(brush::dragged(before, grip, value(from.0), value(to.0), bounds));
-            }
-            Gesture::Drop => held.set_value(None),
-            Gesture::Click { x, .. } => address.go_to_step(&run.get_untracked(), value(x).max(0.0) as u64),
-            Gesture::Move { x, .. } => {
-                let step = bounds.contains(value(x)).then(|| value(x) as u64);
-                range.cursor.set(Cursor { step, rank: None });
-            }
-            Gesture::Leave => range.cursor.set(Cursor::default()),
-            other => return range.gesture(&other, size),
-        }
-        true
-    };
+    let (charts, theme) = (expect_context::<StepCharts>(), expect_context::<Theme>());
     view! {
-        <Plot
+        <StepChart
             label="Step time over the whole run; the fields above select steps"
             decorative=true
             testid="timeline-strip"
             height=Signal::derive(|| HEIGHT)
             margins=MARGINS
+            extent=Extent::WholeRun
             draw=Box::new(move |frame, size| draw(frame, size, live, theme.inks().line))
-            overlay=Box::new(move |pen, size| overlay(pen, size, live, range))
-            on_gesture=Box::new(on_gesture)
+            overlay=Box::new(move |pen, size| overlay(pen, size, live, range, charts))
         />
     }
 }
@@ -89,17 +53,17 @@ fn draw(frame: &mut Frame<'_>, size: Size, live: Live, color: palette::Rgba) {
     });
 }
 
-fn overlay(pen: &Pen, size: Size, live: Live, range: Range) {
-    let bounds = range.known();
-    if bounds.is_empty() {
+fn overlay(pen: &Pen, size: Size, live: Live, range: Range, charts: StepCharts) {
+    let stored = range.stored();
+    if stored.is_empty() {
         return;
     }
     let top = top(live);
     pen.axis_left(top, &ticks::nanos(Span::new(0.0, top), 2));
-    axis(pen, size, live, bounds);
-    let x = |step: f64| bounds.to_pixel(step.clamp(bounds.start, bounds.end), size.width);
-    let view = range.view();
-    let (left, right) = (x(view.start), x(view.end));
+    axis(pen, size, live, stored);
+    let x = |step: f64| stored.to_pixel(step.clamp(stored.start, stored.end), size.width);
+    let visible = range.visible();
+    let (left, right) = (x(visible.start), x(visible.end));
     let shade = |from: f64, to: f64, color: &str, share: f64| {
         pen.area(&[(from, 0.0), (to, 0.0), (to, size.height), (from, size.height)], color, share);
     };
@@ -114,9 +78,7 @@ fn overlay(pen: &Pen, size: Size, live: Live, range: Range) {
             pen.rect(end - 2.5, size.height / 2.0 - 8.0, 5.0, 16.0, pen.inks.accent);
         }
     }
-    if let Some(step) = range.cursor.get().step {
-        pen.crosshair(x(step as f64 + 0.5));
-    }
+    charts.draw_crosshair(pen, size, stored);
 }
 
 /// Writes steps, and the wall clock below them.
