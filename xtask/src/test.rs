@@ -49,7 +49,24 @@ pub struct Options {
     /// Also test DeepSpeed, Ray Train and torchft, which take 650 MB and some minutes more
     #[arg(long)]
     all_frameworks: bool,
+    /// Also test what takes hours: more seeds, fuzz inputs and kills, and everything of the other options
+    #[arg(long)]
+    long: bool,
 }
+
+impl Options {
+    /// Returns the variables that say so to the tests.
+    fn variables(&self) -> Vec<(&'static str, &'static str)> {
+        let all_torch = (self.all_torch || self.long).then_some(("PACELINE_ALL_TORCH", "1"));
+        let all_frameworks = (self.all_frameworks || self.long).then_some(("PACELINE_ALL_FRAMEWORKS", "1"));
+        let long: &[_] = if self.long { &LONG } else { &[] };
+        all_torch.into_iter().chain(all_frameworks).chain(long.iter().copied()).collect()
+    }
+}
+
+/// How much `--long` tries of what is drawn by chance.
+const LONG: [(&str, &str); 3] =
+    [("PACELINE_SEEDS", "50000"), ("PACELINE_FUZZ", "10"), ("PACELINE_KILLS", "1000")];
 
 /// Runs the checks that take a minute or two once the workspace is built. They need no tools but Rust.
 pub fn quick() -> anyhow::Result<()> {
@@ -92,7 +109,10 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let named = of_crates.iter().flat_map(|name| ["--test", name]);
     // `tidy` makes sure that programs have no tests of their own, so `--lib` suffices and programs are built once.
     let (name, empty) = NOTHING_KEPT;
-    step("tests of each crate", cargo().args(test).args(NATIVE).arg("--lib").args(named).env(name, empty))?;
+    let more = options.variables();
+    let of_crates = &mut cargo();
+    of_crates.args(test).args(NATIVE).arg("--lib").args(named).env(name, empty).envs(more.iter().copied());
+    step("tests of each crate", of_crates)?;
     step("examples in documentation", cargo().args(test).args(NATIVE).arg("--doc"))?;
     if let Err(error) = wheel::run() {
         // The package index may be out of reach, and then so are the tests of the wheel.
@@ -101,9 +121,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     }
     // The tools were installed above, so a test that does not find its tool has failed.
     let required = [("REQUIRE_BROWSER", "1"), ("REQUIRE_PROMETHEUS", "1"), NOTHING_KEPT];
-    let all_torch = options.all_torch.then_some(("PACELINE_ALL_TORCH", "1"));
-    let all_frameworks = options.all_frameworks.then_some(("PACELINE_ALL_FRAMEWORKS", "1"));
-    let variables: Vec<_> = required.into_iter().chain(all_torch).chain(all_frameworks).collect();
+    let variables: Vec<_> = required.into_iter().chain(more).collect();
     let repeated = whole_jobs::run(&of_the_whole, &variables)?;
     gpu::accept(&programs(), &root().join("target/gpu-results"))?;
     eprintln!("\nAll checks passed in {:.0} s.", began.elapsed().as_secs_f64());

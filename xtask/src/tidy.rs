@@ -15,7 +15,7 @@ mod texts;
 
 /// The crates that each crate may import (ARCHITECTURE.md). No crate imports `tests`, `benches` or `accept`. The fuzzer
 /// imports no other member, so that the tests of every crate can use it.
-const MAY_IMPORT: [(&str, &[&str]); 25] = [
+const MAY_IMPORT: [(&str, &[&str]); 26] = [
     ("paceline-fuzz", &[]),
     ("paceline-wire", &["paceline-fuzz"]),
     ("paceline-background", &[]),
@@ -50,8 +50,9 @@ const MAY_IMPORT: [(&str, &[&str]); 25] = [
             "paceline-wire",
         ],
     ),
+    ("paceline", &["paceline-server"]),
     (
-        "paceline",
+        "paceline-server",
         &[
             "paceline-agent",
             "paceline-analysis",
@@ -78,7 +79,7 @@ const MAY_IMPORT: [(&str, &[&str]); 25] = [
             "paceline-agent",
             "paceline-analysis",
             "paceline-gpu",
-            "paceline",
+            "paceline-server",
             "paceline-reducer",
             "paceline-wire",
         ],
@@ -86,7 +87,7 @@ const MAY_IMPORT: [(&str, &[&str]); 25] = [
     (
         "paceline-benches",
         &[
-            "paceline",
+            "paceline-server",
             "paceline-analysis",
             "paceline-background",
             "paceline-stacks",
@@ -118,7 +119,7 @@ const MAY_IMPORT: [(&str, &[&str]); 25] = [
             "paceline-gpu",
             "paceline-timing",
             "paceline-attach",
-            "paceline",
+            "paceline-server",
             "paceline-import",
             "paceline-examples",
             "paceline-units",

@@ -1,5 +1,8 @@
 //! The tests of whole jobs, which share the machine's cores with the jobs that they start.
 //!
+//! Tests that judge what a job does, and not how long it takes, mostly wait: for a port, a page, a step. Two of them run
+//! at a time ([`SHARING`]). All others run alone, because what they measure depends on how busy the machine is.
+//!
 //! Such a test can fail because the machine was busy with something else. A test that fails is therefore run once more,
 //! alone. If it passes then, the run continues, and its last lines name the test: someone must look at it.
 
@@ -14,34 +17,109 @@ use crate::system::{NATIVE, cargo};
 /// The most tests that are run once more. More failures than this have a cause of their own.
 const MOST_REPEATED: usize = 3;
 
-/// Runs the tests of these programs one at a time, with these variables. Returns the names of those that passed only
-/// when they were run once more.
+/// The modules of each program whose tests judge no time, neither that of a job nor their own.
+const SHARING: [(&str, &[&str]); 2] = [
+    (
+        "server",
+        &[
+            "access::",
+            "answers::",
+            "commands::",
+            "damage::",
+            "documents::",
+            "elastic::",
+            "export::",
+            "guard::",
+            "imports::",
+            "labels::",
+            "leftovers::",
+            "losses::",
+            "ranges::",
+            "recall::",
+            "stacks::",
+            "survival::",
+            "utilization::",
+        ],
+    ),
+    (
+        "hooks",
+        &[
+            "captures::",
+            "cuda_hook::",
+            "cuda_sources::",
+            "layouts::",
+            "mishaps::",
+            "nccl_calls::",
+            "nccl_plugin::",
+            "nvtx_ranges::",
+            "wheel::",
+        ],
+    ),
+];
+
+/// Which tests of a program run, and how many at a time.
+enum Lane<'a> {
+    /// Those of the modules that share the machine, two at a time.
+    Sharing(&'a [&'a str]),
+    /// All but those, one at a time.
+    Alone(&'a [&'a str]),
+    /// Only these, one at a time.
+    Named(&'a [String]),
+}
+
+impl Lane<'_> {
+    /// Returns the command that runs the tests.
+    fn command(&self, program: &str, variables: &[(&str, &str)]) -> Command {
+        let mut command = cargo();
+        command.args(["test", "--release"]).args(NATIVE).args(["--test", program, "--"]);
+        command.envs(variables.iter().copied());
+        match self {
+            Self::Sharing(modules) => command.arg("--test-threads=2").args(*modules),
+            Self::Alone(modules) => {
+                command.arg("--test-threads=1").args(modules.iter().flat_map(|module| ["--skip", module]))
+            }
+            Self::Named(names) => command.args(["--test-threads=1", "--exact"]).args(*names),
+        };
+        command
+    }
+}
+
+/// Runs the tests of these programs with these variables. Returns the names of those that passed only when they were run once
+/// more.
 pub fn run(programs: &[String], variables: &[(&str, &str)]) -> anyhow::Result<Vec<String>> {
     let mut repeated = Vec::new();
     for program in programs {
         eprintln!("\n== tests of whole jobs, {program}");
         let began = Instant::now();
-        let tests = |names: &[String]| {
-            let mut command = cargo();
-            command.args(["test", "--release"]).args(NATIVE).args(["--test", program]);
-            command.args(["--", "--test-threads=1"]).args(names).envs(variables.iter().copied());
-            if !names.is_empty() {
-                command.arg("--exact");
-            }
-            command
-        };
-        let (passed, failed) = watch(&mut tests(&[]))?;
-        if !passed {
-            ensure!(!failed.is_empty(), "{program}: the tests did not run");
-            ensure!(failed.len() <= MOST_REPEATED, "{program}: {} tests failed", failed.len());
+        let sharing =
+            SHARING.iter().find(|(of_program, _)| of_program == program).map_or(&[][..], |row| row.1);
+        let mut failed = Vec::new();
+        if !sharing.is_empty() {
+            failed.extend(failures(program, &Lane::Sharing(sharing), variables)?);
+        }
+        failed.extend(failures(program, &Lane::Alone(sharing), variables)?);
+        if !failed.is_empty() {
+            ensure!(
+                failed.len() <= MOST_REPEATED,
+                "{program}: {} tests failed: {}",
+                failed.len(),
+                failed.join(", ")
+            );
             eprintln!("   {program}: once more: {}", failed.join(", "));
-            let (passed, again) = watch(&mut tests(&failed))?;
-            ensure!(passed, "{program}: failed twice: {}", again.join(", "));
+            let again = failures(program, &Lane::Named(&failed), variables)?;
+            ensure!(again.is_empty(), "{program}: failed twice: {}", again.join(", "));
             repeated.extend(failed.into_iter().map(|name| format!("{program} {name}")));
         }
         eprintln!("   {program}: {:.0} s", began.elapsed().as_secs_f64());
     }
     Ok(repeated)
+}
+
+/// Runs tests of a program, and returns the names of those that failed.
+fn failures(program: &str, lane: &Lane<'_>, variables: &[(&str, &str)]) -> anyhow::Result<Vec<String>> {
+    let (passed, failed) = watch(&mut lane.command(program, variables))?;
+    ensure!(passed || !failed.is_empty(), "{program}: the tests did not run");
+    Ok(failed)
 }
 
 /// Runs a test program and passes its output on. Returns whether it succeeded, and the names of the tests that failed.
