@@ -101,8 +101,8 @@ impl Table {
 
     fn keep(&mut self, name: &str, title: &str, mut samples: Vec<f64>) {
         samples.sort_by(f64::total_cmp);
-        let at = |share: f64| samples[(share * (samples.len() - 1) as f64).round() as usize];
-        let (p10, median, p99) = (at(0.1), at(0.5), at(0.99));
+        let quantile = |share: f64| samples[(share * (samples.len() - 1) as f64).round() as usize];
+        let (p10, median, p99) = (quantile(0.1), quantile(0.5), quantile(0.99));
         println!("{title:26} median {median:9.1} ns   p10 {p10:9.1}   p99 {p99:9.1}");
         let rounded: Vec<f64> = samples.iter().map(|nanos| (nanos * 10.0).round() / 10.0).collect();
         self.results.add(json!({

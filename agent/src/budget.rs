@@ -74,13 +74,13 @@ impl Budget {
         let cost = (spent - before) as f64 / passed as f64 / ranks.max(1) as f64;
         self.above = if cost > self.share { self.above + 1 } else { 0 };
         self.below = if cost < self.share / 2.0 { self.below + 1 } else { 0 };
-        let every = match (self.above >= WINDOWS_ABOVE, self.below >= WINDOWS_BELOW) {
+        let interval = match (self.above >= WINDOWS_ABOVE, self.below >= WINDOWS_BELOW) {
             (true, _) => (self.every * 2).min(MAX_EVERY),
             (_, true) => (self.every / 2).max(1),
             _ => return None,
         };
         (self.above, self.below) = (0, 0);
-        (std::mem::replace(&mut self.every, every) != every).then_some(cost)
+        (std::mem::replace(&mut self.every, interval) != interval).then_some(cost)
     }
 }
 

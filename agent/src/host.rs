@@ -251,11 +251,11 @@ mod tests {
 
     #[test]
     fn samples_that_cost_more_are_rarer_but_never_so_rare_that_a_lack_of_memory_is_missed() {
-        let of = |micros| interval(Duration::from_micros(micros));
-        assert_eq!((of(100), of(1_000)), (EVERY, EVERY));
-        assert_eq!(of(1_500), Duration::from_millis(1_500));
+        let pause = |micros| interval(Duration::from_micros(micros));
+        assert_eq!((pause(100), pause(1_000)), (EVERY, EVERY));
+        assert_eq!(pause(1_500), Duration::from_millis(1_500));
         // As measured in a rank whose memory limit was 6 MB above its own memory.
-        assert_eq!(of(51_000), LONGEST);
+        assert_eq!(pause(51_000), LONGEST);
     }
 
     #[test]
@@ -283,8 +283,8 @@ mod tests {
         let mut memory = Vec::new();
         let after = sample_of(|| memory = vec![1_u8; BYTES]);
         assert_eq!(black_box(memory).len(), BYTES);
-        let of = |sample: &HostSample, figure| sample.get(figure).unwrap();
-        let grown = |figure| of(&after, figure).saturating_sub(of(&before, figure));
+        let figure_of = |sample: &HostSample, figure| sample.get(figure).unwrap();
+        let grown = |figure| figure_of(&after, figure).saturating_sub(figure_of(&before, figure));
         assert!(grown(HostFigure::ResidentBytes) >= BYTES as u64 / 2, "{before:?} {after:?}");
         assert!(grown(HostFigure::SharedBytes) < BYTES as u64 / 4, "no file has it: {before:?} {after:?}");
         assert!(

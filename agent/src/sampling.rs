@@ -54,8 +54,8 @@ impl Sampling {
     /// Shadow steps lie halfway between multiples of the interval, because jobs tend to log and to save at multiples.
     /// Two shadow steps never follow each other, so each has recorded neighbors that do nothing special.
     pub(crate) fn is_shadow(&self, step: Step) -> bool {
-        let every = self.shadow_every;
-        let is_chosen = every >= 2 && step.0 % every == every / 2;
+        let interval = self.shadow_every;
+        let is_chosen = interval >= 2 && step.0 % interval == interval / 2;
         is_chosen || !step.0.is_multiple_of(u64::from(self.every()))
     }
 }

@@ -120,9 +120,9 @@ fn main() -> std::io::Result<()> {
         })
         .collect();
     samples.sort_by(f64::total_cmp);
-    let at = |share: f64| samples[(share * (samples.len() - 1) as f64).round() as usize];
+    let quantile = |share: f64| samples[(share * (samples.len() - 1) as f64).round() as usize];
     let calls = 4 + 3 * CHANNELS;
-    let (p10, median, p99) = (at(0.1), at(0.5), at(0.99));
+    let (p10, median, p99) = (quantile(0.1), quantile(0.5), quantile(0.99));
     println!(
         "a collective of {CHANNELS} channels ({calls} calls): median {median:.0} ns, p10 {p10:.0}, p99 {p99:.0}"
     );

@@ -337,7 +337,7 @@ mod tests {
         std::thread::scope(|scope| scope.spawn(leave).join()).expect("the thread does not panic");
         let mut entries = Vec::new();
         let lost = drain(&mut entries);
-        let own = entries.iter().filter(|one| **one == entry).count();
+        let own = entries.iter().filter(|other| **other == entry).count();
         assert_eq!((lost, own), (10, RING_SLOTS));
         // A thread of another test may end between the two calls.
         let forgets_all = |_| {

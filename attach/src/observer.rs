@@ -126,8 +126,8 @@ fn decide(hook: Hook, communicator: Option<Communicator>) -> Option<()> {
         agent::warn(&format!("not observing this job: {error}"));
         Ranks::None
     };
-    let is_one = |config: &Config| communicator.is_none_or(|one| one.size <= config.world_size);
-    let knows_rank = communicator.is_some_and(|one| one.rank.is_some());
+    let is_one = |config: &Config| communicator.is_none_or(|known| known.size <= config.world_size);
+    let knows_rank = communicator.is_some_and(|known| known.rank.is_some());
     let launched = |config: Config| {
         let device = gpu::driver::current();
         move || start(Some((config, device)))

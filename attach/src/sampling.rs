@@ -213,7 +213,7 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         publish(None);
-        assert!(observed(LocalRank(1), 4).iter().all(|one| *one == (true, true)), "no steps are known");
+        assert!(observed(LocalRank(1), 4).iter().all(|pair| *pair == (true, true)), "no steps are known");
         publish(Some(Steps {
             communicator: world,
             function,
@@ -223,7 +223,7 @@ mod tests {
             by_updates: false,
         }));
         let full = observed(LocalRank(1), 4);
-        let whole = |step: usize| full[3 * step..][..3].iter().all(|one| *one == (true, true));
+        let whole = |step: usize| full[3 * step..][..3].iter().all(|pair| *pair == (true, true));
         assert_eq!((0..8).filter(|step| whole(*step)).collect::<Vec<_>>(), [0, 4]);
         let ends: Vec<usize> = (0..24).filter(|at| full[*at] == (true, false)).collect();
         assert_eq!(ends, [11, 23], "the end of a step before one that is observed");

@@ -69,7 +69,8 @@ const COMMUNICATES: [&str; 8] =
 /// it fused, so the kernels of Triton say nothing.
 #[must_use]
 pub fn may_communicate(kernel: &str) -> bool {
-    let name: String = kernel.chars().filter(|&one| one != '_').map(|one| one.to_ascii_lowercase()).collect();
+    let name: String =
+        kernel.chars().filter(|&letter| letter != '_').map(|letter| letter.to_ascii_lowercase()).collect();
     let is_fused = name.starts_with("triton");
     !is_fused && !is_collective(kernel) && COMMUNICATES.iter().any(|part| name.contains(part))
 }
@@ -199,7 +200,8 @@ mod tests {
             kernel("gemm", 300, 301),
         ];
         let kernels = activity(&work, &[], 0).kernels;
-        let told: Vec<_> = kernels.iter().map(|one| (one.phase, one.calls, one.total_nanos)).collect();
+        let told: Vec<_> =
+            kernels.iter().map(|kernel| (kernel.phase, kernel.calls, kernel.total_nanos)).collect();
         let (forward, backward) = (Some(SpanKind::Forward), Some(SpanKind::Backward));
         assert_eq!(told, [(backward, 1, 120), (forward, 2, 110), (None, 1, 1)]);
     }

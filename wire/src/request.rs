@@ -52,10 +52,10 @@ impl Requests {
 
     /// Reads the requests from headers. `header` returns the value of the header of a name.
     pub fn from_headers<'a>(header: impl Fn(&str) -> Option<&'a str>) -> Self {
-        let of = |name| RecordingRequest::from_header(header(name)?);
+        let recording = |name| RecordingRequest::from_header(header(name)?);
         let batch_interval = header(INTERVAL_HEADER).and_then(interval_from_header);
         let trace = header(TRACE_HEADER).and_then(TraceRequest::from_header);
-        Self { burst: of(BURST_HEADER), stacks: of(STACKS_HEADER), trace, batch_interval }
+        Self { burst: recording(BURST_HEADER), stacks: recording(STACKS_HEADER), trace, batch_interval }
     }
 }
 

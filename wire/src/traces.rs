@@ -55,17 +55,17 @@ impl TraceSummary {
     #[must_use]
     pub fn totals(&self) -> TraceTotals {
         let per_step = |nanos: u64| nanos as f64 / f64::from(self.steps.max(1));
-        let of = |kind| self.rows.iter().filter(move |row| row.kind == kind);
-        let self_time = |kind| of(kind).map(|row| row.nanos).sum::<u64>();
-        let has_kernels = of(TraceRowKind::Kernel).next().is_some();
-        let of_kernels = |nanos: u64| has_kernels.then(|| per_step(nanos));
+        let rows = |kind| self.rows.iter().filter(move |row| row.kind == kind);
+        let self_time = |kind| rows(kind).map(|row| row.nanos).sum::<u64>();
+        let has_kernels = rows(TraceRowKind::Kernel).next().is_some();
+        let kernel_time = |nanos: u64| has_kernels.then(|| per_step(nanos));
         TraceTotals {
             steps: self.steps,
             step_nanos: per_step(self.step_nanos),
             operator_nanos: per_step(self_time(TraceRowKind::Operator)),
             outside_nanos: per_step(self_time(TraceRowKind::Outside)),
-            kernel_nanos: of_kernels(self_time(TraceRowKind::Kernel)),
-            gap_nanos: of_kernels(of(TraceRowKind::Kernel).map(|row| row.gap_nanos).sum()),
+            kernel_nanos: kernel_time(self_time(TraceRowKind::Kernel)),
+            gap_nanos: kernel_time(rows(TraceRowKind::Kernel).map(|row| row.gap_nanos).sum()),
         }
     }
 

@@ -344,7 +344,8 @@ mod tests {
     #[test]
     fn measures_are_listed_in_the_order_of_their_codes_and_their_names_differ() {
         assert!(Usage::ALL.is_sorted() && Usage::ALL.iter().enumerate().all(|(at, one)| *one as usize == at));
-        let names: BTreeMap<&str, Usage> = Usage::ALL.into_iter().map(|one| (one.name(), one)).collect();
+        let names: BTreeMap<&str, Usage> =
+            Usage::ALL.into_iter().map(|usage| (usage.name(), usage)).collect();
         assert_eq!(names.len(), Usage::ALL.len());
     }
 
@@ -380,11 +381,11 @@ mod tests {
             (HostFigure::MemoryAvailableBytes, 250),
         ]);
         let sample = HostSample { at: MonoNanos(0), cores: "0-1".into(), figures };
-        let of = |one: Usage| one.of_host(&sample).unwrap();
-        assert_eq!((of(Usage::ProcessorUse), of(Usage::OtherProcesses)), (0.2, 0.4));
-        assert_eq!((of(Usage::RunQueueWait), of(Usage::ProcessorThrottled)), (0.001, 0.799));
-        assert_eq!((of(Usage::NetworkTraffic), of(Usage::HostMemory)), (1_000.0, 0.75));
-        assert_eq!(of(Usage::RdmaTraffic), 3e6);
+        let value = |usage: Usage| usage.of_host(&sample).unwrap();
+        assert_eq!((value(Usage::ProcessorUse), value(Usage::OtherProcesses)), (0.2, 0.4));
+        assert_eq!((value(Usage::RunQueueWait), value(Usage::ProcessorThrottled)), (0.001, 0.799));
+        assert_eq!((value(Usage::NetworkTraffic), value(Usage::HostMemory)), (1_000.0, 0.75));
+        assert_eq!(value(Usage::RdmaTraffic), 3e6);
         assert_eq!(Usage::StolenTime.of_host(&sample), None, "not reported");
     }
 }

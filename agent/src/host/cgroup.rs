@@ -69,7 +69,7 @@ fn folders(groups: &str, controller: &str) -> Vec<PathBuf> {
     let found = lines.flat_map(|(controllers, path)| {
         let roots: Vec<PathBuf> = match controllers {
             "" => V2_ROOTS.map(PathBuf::from).into(),
-            _ if controllers.split(',').any(|one| one == controller) => {
+            _ if controllers.split(',').any(|name| name == controller) => {
                 vec![Path::new(V1_ROOT).join(controllers)]
             }
             _ => Vec::new(),

@@ -173,7 +173,7 @@ pub extern "C" fn paceline_pytorch_ended(group: i64, collective: u64, at: i64, s
 fn end(group: i64, collective: Handle, at: MonoNanos) {
     let mut groups = groups();
     let Some(group) = named(&mut groups, group) else { return };
-    if let Some(ended) = group.under_way.iter_mut().find(|one| one.collective == collective) {
+    if let Some(ended) = group.under_way.iter_mut().find(|call| call.collective == collective) {
         ended.ended = Some(at);
         group.tell(call_log::append);
     }
@@ -183,7 +183,7 @@ fn end(group: i64, collective: Handle, at: MonoNanos) {
 fn lose(group: i64, collective: Handle) {
     let mut groups = groups();
     let Some(group) = named(&mut groups, group) else { return };
-    group.under_way.retain(|one| one.collective != collective);
+    group.under_way.retain(|call| call.collective != collective);
     call_log::append(Entry::Issued { handle: collective, at: agent::clock::now() });
     group.tell(call_log::append);
 }

@@ -111,7 +111,7 @@ impl Blocking {
     /// Adds the collectives of a step, on all communicators of the rank. Returns when the rank was blocked, judged by the
     /// evidence so far.
     pub(crate) fn ingest(&mut self, ran: &mut [StepCollective]) -> Blocked {
-        ran.sort_unstable_by_key(|one| (one.start, one.end));
+        ran.sort_unstable_by_key(|collective| (collective.start, collective.end));
         self.learn(ran);
         let mut found = Blocked::default();
         for (at, one) in ran.iter().enumerate() {

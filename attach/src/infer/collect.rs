@@ -264,7 +264,7 @@ impl Collector {
             }
         }
         for (turn, finished) in messages {
-            let size = finished.first().and_then(|one| self.sizes.get(&one.collective.communicator));
+            let size = finished.first().and_then(|call| self.sizes.get(&call.collective.communicator));
             ended.push((turn, messages::together(finished, size.copied())));
         }
         self.give_up();
@@ -361,7 +361,7 @@ mod tests {
         let [one, two, three] = [(); 3].map(|()| Handle::new(Kind::Collective, LocalRank::FIRST));
         let (mut collector, _) = after([enqueued(one, 3, 2), enqueued(two, 4, 2)]);
         assert!(collector.overdue(MonoNanos(1)).is_empty());
-        let seqs = |found: Vec<Collective>| found.iter().map(|one| one.seq).collect::<Vec<_>>();
+        let seqs = |found: Vec<Collective>| found.iter().map(|call| call.seq).collect::<Vec<_>>();
         assert_eq!(seqs(collector.overdue(MonoNanos(2))), [3, 4]);
         assert!(collector.overdue(MonoNanos(2)).is_empty());
         collector.ingest(enqueued(three, 5, 2));
@@ -373,7 +373,7 @@ mod tests {
         let [one, two] = [(); 2].map(|()| Handle::new(Kind::Collective, LocalRank::FIRST));
         let (mut collector, _) = after([enqueued(one, 3, 1), enqueued(two, 4, 1)]);
         let awaited =
-            |collector: &Collector, of, before| collector.awaited(of, MonoNanos(before)).map(|one| one.seq);
+            |collector: &Collector, of, before| collector.awaited(of, MonoNanos(before)).map(|call| call.seq);
         assert_eq!(awaited(&collector, COMMUNICATOR, 2), Some(3));
         assert_eq!(awaited(&collector, COMMUNICATOR, 1), None, "not for long");
         assert_eq!(awaited(&collector, COMMUNICATOR + 1, 2), None, "none of it");
@@ -389,7 +389,7 @@ mod tests {
         let ran = channel(one, 10, 20);
         for entries in [[launched, enqueued(one, 3, 1)], [enqueued(one, 3, 1), launched]] {
             let (_, ended) = after(entries.into_iter().chain(ran));
-            assert_eq!(ended.iter().map(|one| one.launch).collect::<Vec<_>>(), [MonoNanos(-5)]);
+            assert_eq!(ended.iter().map(|call| call.launch).collect::<Vec<_>>(), [MonoNanos(-5)]);
         }
     }
 
@@ -438,7 +438,7 @@ mod tests {
         let [one, two] = [(); 2].map(|()| Handle::new(Kind::Collective, LocalRank::FIRST));
         let issued = Entry::Issued { handle: two, at: MonoNanos(4) };
         let (_, ended) = after([enqueued(one, 0, 8), enqueued(two, 1, 8), issued]);
-        assert_eq!(ended.iter().map(|one| one.seq).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(ended.iter().map(|call| call.seq).collect::<Vec<_>>(), [0, 1]);
     }
 
     #[test]
@@ -453,7 +453,7 @@ mod tests {
         };
         let entries = [enqueued(one, 0, 1), channel(one, 10, 20)[0], enqueued(two, 1, 1)];
         let (mut collector, ended) = after(entries.into_iter().chain(channel(two, 30, 40)));
-        assert_eq!(ended.iter().map(|one| one.seq).collect::<Vec<_>>(), [1]);
+        assert_eq!(ended.iter().map(|call| call.seq).collect::<Vec<_>>(), [1]);
         assert_eq!((collector.open.len(), collector.lost()), (1, 0), "its end may still arrive");
         // A collective that waits for other ranks is not abandoned: no later one of its communicator has run.
         collector.ingest(at(enqueued(three, 2, 1), STALE_NANOS + 2));
@@ -492,9 +492,9 @@ mod tests {
         assert_eq!(ended, [], "the other message has not started");
         channel(received, 10, 40).into_iter().for_each(|entry| collector.ingest(entry));
         let ended = collector.ended();
-        let ran: Vec<(Ran, bool)> = ended.iter().map(|one| (one.ran, one.is_sent)).collect();
+        let ran: Vec<(Ran, bool)> = ended.iter().map(|call| (call.ran, call.is_sent)).collect();
         assert_eq!(ran, [(Ran::Gpu { begin: 10, end: 20 }, true), (Ran::Gpu { begin: 10, end: 40 }, false)]);
-        assert!(ended.iter().all(|one| one.function == Function::SendReceive && one.seq == 0));
+        assert!(ended.iter().all(|call| call.function == Function::SendReceive && call.seq == 0));
         assert_ne!(ended[0].communicator, ended[1].communicator, "each direction is a link of its own");
     }
 

@@ -35,7 +35,8 @@ pub(crate) fn together(messages: Vec<FinishedMessage>, size: Option<u32>) -> Vec
 
 /// Returns whether the rank sends one message to, and receives one from, every other rank.
 fn is_exchange(messages: &[FinishedMessage], size: u32) -> bool {
-    let mut ways: Vec<(u32, u32)> = messages.iter().map(|one| (one.message.from, one.message.to)).collect();
+    let mut ways: Vec<(u32, u32)> =
+        messages.iter().map(|matched| (matched.message.from, matched.message.to)).collect();
     ways.sort_unstable();
     ways.dedup();
     size >= MIN_EXCHANGE && ways.len() == messages.len() && ways.len() == 2 * (size as usize - 1)
@@ -44,13 +45,13 @@ fn is_exchange(messages: &[FinishedMessage], size: u32) -> bool {
 /// Joins messages into one all-to-all, from the first start to the last end.
 fn exchange(messages: &[FinishedMessage]) -> Option<Collective> {
     let first = messages.first()?.collective;
-    let sent = messages.iter().filter(|one| one.message.is_sent);
+    let sent = messages.iter().filter(|matched| matched.message.is_sent);
     Some(Collective {
         function: Function::AllToAll,
         // The same on all ranks as long as the communicator does nothing else.
-        seq: messages.iter().map(|one| one.collective.seq).max()?,
-        bytes: sent.map(|one| one.collective.bytes).sum(),
-        ran: messages.iter().filter_map(|one| one.ran).reduce(Ran::joined)?,
+        seq: messages.iter().map(|matched| matched.collective.seq).max()?,
+        bytes: sent.map(|matched| matched.collective.bytes).sum(),
+        ran: messages.iter().filter_map(|matched| matched.ran).reduce(Ran::joined)?,
         is_sent: false,
         ..first
     })
@@ -115,16 +116,16 @@ mod tests {
         {
             let found = together(messages, size);
             assert_eq!(found.len(), 4, "size {size:?}");
-            assert!(found.iter().all(|one| one.function == Function::SendReceive));
+            assert!(found.iter().all(|joined| joined.function == Function::SendReceive));
         }
     }
 
     #[test]
     fn both_ranks_number_a_link_alike_and_its_reverse_differently() {
-        let of = |from, to, is_sent| Message { from, to, seq: 0, batch: 3, is_sent }.link(COMMUNICATOR);
-        assert_eq!(of(1, 2, true), of(1, 2, false));
-        assert_ne!(of(1, 2, true), of(2, 1, true));
-        assert_ne!(of(1, 2, true), Message { from: 1, to: 2, seq: 0, batch: 3, is_sent: true }.link(8));
+        let link = |from, to, is_sent| Message { from, to, seq: 0, batch: 3, is_sent }.link(COMMUNICATOR);
+        assert_eq!(link(1, 2, true), link(1, 2, false));
+        assert_ne!(link(1, 2, true), link(2, 1, true));
+        assert_ne!(link(1, 2, true), Message { from: 1, to: 2, seq: 0, batch: 3, is_sent: true }.link(8));
     }
 
     #[test]

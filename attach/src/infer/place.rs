@@ -286,7 +286,7 @@ impl Placer {
             ran.push(self::ran(timed, Bucket(*count), false));
             *count += 1;
         }
-        let running = united(ran.iter().map(|one| (one.start, one.end)).collect());
+        let running = united(ran.iter().map(|collective| (collective.start, collective.end)).collect());
         let blocked = self.blocking.ingest(ran);
         let has_clear_end =
             self.anchor.and_then(|anchor| self.finders.get(&anchor)).is_some_and(StepFinder::has_clear_begin);

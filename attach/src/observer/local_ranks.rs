@@ -106,7 +106,7 @@ fn ranks(joined: &[&[Communicator]]) -> Option<(Vec<u32>, u32)> {
     let world = ranked.max_by_key(|communicator| communicator.size)?;
     // Other hooks report the same communicators without the rank they were created for.
     let in_world = |local_rank: &&[Communicator]| {
-        local_rank.iter().filter(|one| one.number == world.number).find_map(|one| one.rank)
+        local_rank.iter().filter(|known| known.number == world.number).find_map(|known| known.rank)
     };
     Some((joined.iter().map(in_world).collect::<Option<_>>()?, world.size))
 }

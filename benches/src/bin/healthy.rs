@@ -101,7 +101,10 @@ fn sample(server: &Server, monitoring: &Monitoring) -> anyhow::Result<Value> {
     let costs = monitoring.query("paceline_straggler_cost_ratio")?;
     let alerts = monitoring.query("ALERTS{alertname=~\"Paceline.*\"}")?;
     let of = |series: &[Value]| -> Vec<Value> {
-        series.iter().map(|one| json!({ "labels": one["metric"], "value": one["value"][1] })).collect()
+        series
+            .iter()
+            .map(|sample| json!({ "labels": sample["metric"], "value": sample["value"][1] }))
+            .collect()
     };
     Ok(json!({
         "what": "look", "steps": run["steps"], "step_time_nanos": run["step_time_nanos"], "verdict": run["verdict"],

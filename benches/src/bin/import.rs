@@ -108,7 +108,8 @@ fn programs(traces: &Path, without_hta: bool) -> anyhow::Result<Vec<(&'static st
 fn measure(command: &[String]) -> anyhow::Result<Value> {
     let data = tempfile::tempdir()?;
     let data_folder = data.path().to_string_lossy();
-    let command = command.iter().map(|one| if one == "DATA" { &*data_folder } else { one.as_str() });
+    let command =
+        command.iter().map(|argument| if argument == "DATA" { &*data_folder } else { argument.as_str() });
     let output = Command::new(std::env::current_exe()?).arg("--child").args(command).output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(serde_json::from_slice(&output.stdout)?)

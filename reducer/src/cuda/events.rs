@@ -36,7 +36,7 @@ impl<T> Pool<T> {
         &mut self,
         make: impl FnOnce() -> Result<T, DeviceError>,
     ) -> Result<Option<Arc<T>>, DeviceError> {
-        let is_free = self.all.get(self.next).is_some_and(|one| Arc::strong_count(one) == 1);
+        let is_free = self.all.get(self.next).is_some_and(|event| Arc::strong_count(event) == 1);
         if !is_free {
             if self.all.len() >= self.most {
                 return Ok(None);

@@ -79,7 +79,9 @@ impl Groups {
     /// Returns an error if one of the communicators has failed.
     pub(super) fn check(&self) -> Result<(), CommError> {
         let mut all = self.all.iter();
-        all.try_for_each(|one| one.state().map(drop).map_err(refused("a collective between the GPUs")))
+        all.try_for_each(|communicator| {
+            communicator.state().map(drop).map_err(refused("a collective between the GPUs"))
+        })
     }
 
     /// Ends the communicators in good order, for which it waits at most `patience` for the other ranks.

@@ -71,25 +71,27 @@ impl<'a> Pipelined<'a> {
         let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties))?;
         let mut group = writer.next_row_group()?;
         let whole = |of: &dyn Fn(&Operation) -> usize| {
-            operations.iter().map(|one| of(one) as i64).collect::<Vec<_>>()
+            operations.iter().map(|operation| of(operation) as i64).collect::<Vec<_>>()
         };
         let rank = |(stage, data_parallel): (usize, usize)| stage * self.data_parallel + data_parallel;
         for numbers in [
-            whole(&|one| one.worker.1),
-            whole(&|one| one.worker.0),
-            whole(&|one| rank(one.worker)),
-            whole(&|one| one.step),
+            whole(&|operation| operation.worker.1),
+            whole(&|operation| operation.worker.0),
+            whole(&|operation| rank(operation.worker)),
+            whole(&|operation| operation.step),
         ] {
             let mut column = group.next_column()?.context("a column")?;
             column.typed::<Int64Type>().write_batch(&numbers, None, None)?;
             column.close()?;
         }
-        let names: Vec<ByteArray> = operations.iter().map(|one| one.name.into()).collect();
+        let names: Vec<ByteArray> = operations.iter().map(|operation| operation.name.into()).collect();
         let mut column = group.next_column()?.context("a column")?;
         column.typed::<ByteArrayType>().write_batch(&names, None, None)?;
         column.close()?;
         let seconds = |of: fn(&Operation) -> f64| operations.iter().map(of).collect::<Vec<_>>();
-        for times in [seconds(|one| one.begin), seconds(|one| one.end - one.begin)] {
+        for times in
+            [seconds(|operation| operation.begin), seconds(|operation| operation.end - operation.begin)]
+        {
             let mut column = group.next_column()?.context("a column")?;
             column.typed::<DoubleType>().write_batch(&times, None, None)?;
             column.close()?;
@@ -101,7 +103,8 @@ impl<'a> Pipelined<'a> {
     /// Returns the mean time of a step, in seconds.
     #[must_use]
     pub fn seconds_per_step(self) -> f64 {
-        let long = |number| self.step(number).operations.iter().map(|one| one.end).fold(0.0, f64::max);
+        let long =
+            |number| self.step(number).operations.iter().map(|operation| operation.end).fold(0.0, f64::max);
         (0..self.steps).map(long).sum::<f64>() / self.steps as f64
     }
 

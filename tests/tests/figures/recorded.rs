@@ -88,7 +88,7 @@ fn steps(trace: &Trace) -> Vec<Vec<Recorded>> {
 /// Returns the collectives of one step by rank: of the last step that is recorded alike on all ranks.
 fn one_step(traces: &[Trace]) -> Vec<Vec<Recorded>> {
     let by_rank: Vec<Vec<Vec<Recorded>>> = traces.iter().map(steps).collect();
-    let functions = |step: &[Recorded]| step.iter().map(|one| one.function).collect::<Vec<_>>();
+    let functions = |step: &[Recorded]| step.iter().map(|collective| collective.function).collect::<Vec<_>>();
     let is_alike = |at: &usize| {
         let first = by_rank[0].get(*at).map(|step| functions(step));
         first.as_ref().is_some_and(|first| !first.is_empty())
@@ -96,8 +96,10 @@ fn one_step(traces: &[Trace]) -> Vec<Vec<Recorded>> {
     };
     let at = (0..by_rank[0].len()).rev().find(is_alike).expect("a step that is alike");
     let step: Vec<Vec<Recorded>> = by_rank.into_iter().map(|mut steps| steps.swap_remove(at)).collect();
-    let origin = step.iter().flatten().map(|one| one.start).min().unwrap_or(0);
-    step.into_iter().map(|own| own.into_iter().map(|one| one.later(-origin)).collect()).collect()
+    let origin = step.iter().flatten().map(|collective| collective.start).min().unwrap_or(0);
+    step.into_iter()
+        .map(|own| own.into_iter().map(|collective| collective.later(-origin)).collect())
+        .collect()
 }
 
 /// Adds a sleep on rank `asleep` before its collective at `before`. The other ranks wait in that collective.
@@ -115,8 +117,8 @@ fn with_sleep(step: &[Vec<Recorded>], asleep: usize, before: usize) -> Vec<Vec<R
 
 /// Returns the time from one play of a step to the next, in nanoseconds.
 fn length(step: &[Vec<Recorded>]) -> i64 {
-    let ends = step.iter().flatten().map(|one| one.end);
-    let begins = step.iter().flatten().map(|one| one.launch.min(0));
+    let ends = step.iter().flatten().map(|collective| collective.end);
+    let begins = step.iter().flatten().map(|collective| collective.launch.min(0));
     ends.max().unwrap_or(0) - begins.min().unwrap_or(0) + 1_000_000
 }
 
@@ -127,11 +129,11 @@ fn records(step: &[Recorded], length: i64, times: i64) -> Vec<Event> {
     let mut counts: BTreeMap<Function, u64> = BTreeMap::new();
     let mut found = Vec::new();
     for number in 0..times {
-        for one in step.iter().map(|one| one.later((number + 1) * length)) {
-            let count = counts.entry(one.function).or_default();
-            let [launch, start, end] = [one.launch, one.start, one.end].map(MonoNanos);
+        for recorded in step.iter().map(|collective| collective.later((number + 1) * length)) {
+            let count = counts.entry(recorded.function).or_default();
+            let [launch, start, end] = [recorded.launch, recorded.start, recorded.end].map(MonoNanos);
             let ran = Ran::Events { begin: start, end };
-            let (communicator, function, seq, bytes) = (COMMUNICATOR, one.function, *count, 0);
+            let (communicator, function, seq, bytes) = (COMMUNICATOR, recorded.function, *count, 0);
             let (is_sent, begins) = (false, None);
             let collective = Collective { communicator, function, seq, bytes, launch, ran, is_sent, begins };
             *count += 1;
@@ -237,7 +239,7 @@ fn the_collectives_of_recorded_jobs_name_the_rank_that_their_traces_name() -> an
         ensure!(report["steps"].as_u64() >= Some(20), "{set}: {report:#}");
         let verdicts = report["verdicts"].as_array().into_iter().flatten();
         let named: Vec<(&Value, &Value)> =
-            verdicts.map(|one| (&one["culprit"]["rank"], &one["cause"])).collect();
+            verdicts.map(|verdict| (&verdict["culprit"]["rank"], &verdict["cause"])).collect();
         let expected: Vec<u64> = culprit.into_iter().collect();
         let found: Vec<u64> = named.iter().filter_map(|(rank, _)| rank.as_u64()).collect();
         ensure!(found == expected, "{set}: {:#}", report["verdicts"]);

@@ -57,8 +57,12 @@ fn a_requested_burst_reports_the_device_activity() -> anyhow::Result<()> {
     let compute = nanos("compute_nanos") / nanos("span_nanos");
     ensure!((0.7..0.99).contains(&compute), "compute {compute}: {outcome}");
     ensure!((400e6..600e6).contains(&nanos("span_nanos")), "{outcome}");
-    let kernels: Vec<&str> =
-        outcome["kernels"].as_array().into_iter().flatten().filter_map(|one| one["name"].as_str()).collect();
+    let kernels: Vec<&str> = outcome["kernels"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|kernel| kernel["name"].as_str())
+        .collect();
     ensure!(kernels == ["spin_ns", "ncclDevKernel_AllReduce_Sum_f32_RING_LL"], "{kernels:?}");
     let longest = outcome["kernels"][0]["longest_nanos"].as_u64();
     ensure!(longest == Some(6_000_000), "the longest kernel does not take 6 ms: {outcome}");
@@ -152,7 +156,7 @@ impl ByEvents {
         let mut lines = rows.lines();
         let head: Vec<&str> = lines.next().unwrap_or_default().split(',').collect();
         let column =
-            |name: &str| head.iter().position(|one| *one == name).context("the export lacks a column");
+            |name: &str| head.iter().position(|column| *column == name).context("the export lacks a column");
         let [step, ready, start, end, hidden] =
             ["step", "ready_unix_ns", "start_unix_ns", "end_unix_ns", "hidden_ns"].map(column);
         let (step, ready, start, end, hidden) = (step?, ready?, start?, end?, hidden?);

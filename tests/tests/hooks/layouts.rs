@@ -39,12 +39,12 @@ fn known(torch: &Torch, more: &[&str]) -> anyhow::Result<Known> {
 }
 
 fn list<'a>(value: &'a Value, field: &str) -> Vec<&'a Value> {
-    value.as_array().into_iter().flatten().map(|one| &one[field]).collect()
+    value.as_array().into_iter().flatten().map(|entry| &entry[field]).collect()
 }
 
 fn setting<'a>(report: &'a Value, name: &str) -> Option<&'a str> {
     let attributes = report["attributes"].as_array().into_iter().flatten();
-    attributes.filter(|one| one["name"] == name).find_map(|one| one["value"].as_str())
+    attributes.filter(|attribute| attribute["name"] == name).find_map(|attribute| attribute["value"].as_str())
 }
 
 /// Checks the layouts before and after the rebuild, and the names in the report.

@@ -153,7 +153,9 @@ fn an_exchange_with_all_ranks_is_one_all_to_all() -> anyhow::Result<()> {
     ensure!(report["groups"].as_array().map(Vec::len) == Some(1), "{}", report["groups"]);
     ensure!(group["cost"]["collectives"] == 5.0, "{group}");
     ensure!(
-        group["functions"].as_array().is_some_and(|of| of.iter().any(|one| one == "all_to_all")),
+        group["functions"]
+            .as_array()
+            .is_some_and(|functions| functions.iter().any(|function| function == "all_to_all")),
         "{group}"
     );
     is_late(2, &report)

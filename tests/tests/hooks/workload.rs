@@ -27,7 +27,7 @@ fn a_pytorch_job_that_states_its_workload_has_a_throughput_and_an_mfu() -> anyho
     let report = report(data.path(), "latest")?;
     ensure!(report["sample_unit"] == "rows" && report["batch"] == 32.0, "{report:#}");
     let attributes = report["attributes"].as_array().context("a report has attributes")?;
-    let accuracy: Vec<_> = attributes.iter().filter(|one| one["name"] == "accuracy").collect();
+    let accuracy: Vec<_> = attributes.iter().filter(|attribute| attribute["name"] == "accuracy").collect();
     ensure!(accuracy.len() == 1 && accuracy[0]["value"] == "0.5", "{accuracy:?}");
     ensure!(
         accuracy[0]["kind"] == "label" && accuracy[0]["ranks"] == serde_json::json!([0, 1]),

@@ -111,8 +111,10 @@ fn filled(path: &str, value: &str) -> String {
 fn malformed(method: &str, path: &str, operation: &Value) -> Vec<(String, String)> {
     let empty = Vec::new();
     let parameters = operation["parameters"].as_array().unwrap_or(&empty).iter();
-    let query: Vec<&str> =
-        parameters.filter(|one| one["in"] == "query").filter_map(|one| one["name"].as_str()).collect();
+    let query: Vec<&str> = parameters
+        .filter(|parameter| parameter["in"] == "query")
+        .filter_map(|parameter| parameter["name"].as_str())
+        .collect();
     let mut requests = Vec::new();
     for value in PATH_VALUES {
         requests.push((method.to_owned(), filled(path, value)));

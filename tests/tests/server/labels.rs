@@ -15,7 +15,7 @@ exec "$@"
 
 fn attribute<'a>(report: &'a Value, name: &str) -> Vec<(&'a Value, &'a Value)> {
     let all = report["attributes"].as_array().into_iter().flatten();
-    all.filter(|one| one["name"] == name).map(|one| (&one["value"], &one["ranks"])).collect()
+    all.filter(|label| label["name"] == name).map(|label| (&label["value"], &label["ranks"])).collect()
 }
 
 #[test]

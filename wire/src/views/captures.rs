@@ -25,13 +25,13 @@ impl Capture {
     /// Returns whether every rank has answered.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.ranks.iter().all(|one| one.outcome != CaptureOutcome::Waiting)
+        self.ranks.iter().all(|answer| answer.outcome != CaptureOutcome::Waiting)
     }
 
     /// Returns the ranks with a trace, in the order in which they were named.
     pub fn stored(&self) -> impl Iterator<Item = Rank> {
-        let stored = self.ranks.iter().filter(|one| matches!(one.outcome, CaptureOutcome::Stored(_)));
-        stored.map(|one| one.rank)
+        let stored = self.ranks.iter().filter(|answer| matches!(answer.outcome, CaptureOutcome::Stored(_)));
+        stored.map(|answer| answer.rank)
     }
 }
 

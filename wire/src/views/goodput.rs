@@ -206,7 +206,7 @@ mod tests {
             assert_eq!(one as usize, code);
             assert_eq!(serde_json::to_value(one).unwrap(), one.name());
         }
-        let productive = TimeUse::ALL.into_iter().take_while(|one| one.is_productive()).count();
-        assert_eq!(productive, TimeUse::ALL.into_iter().filter(|one| one.is_productive()).count());
+        let productive = TimeUse::ALL.into_iter().take_while(|time_use| time_use.is_productive()).count();
+        assert_eq!(productive, TimeUse::ALL.into_iter().filter(|time_use| time_use.is_productive()).count());
     }
 }

@@ -32,7 +32,7 @@ impl Meaning {
         }
         // PyTorch's name is "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__".
         let is_loader = name.windows(10).any(|part| part.eq_ignore_ascii_case(b"dataloader"));
-        let is = |names: &[&str]| names.iter().any(|one| name.eq_ignore_ascii_case(one.as_bytes()));
+        let is = |names: &[&str]| names.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()));
         if is_loader || is(&INPUT) {
             Self::Phase(Phase::Input)
         } else if is(&COPIES) {

@@ -133,7 +133,7 @@ mod tests {
         let open = || {
             let passes = passes();
             let newest = passes.newest.iter().flat_map(|pass| &pass.buckets);
-            (newest.map(|one| one.function).collect::<Vec<_>>(), passes.late.len())
+            (newest.map(|reduction| reduction.function).collect::<Vec<_>>(), passes.late.len())
         };
         began(1);
         assert_eq!(open(), (vec![], 0), "no module reduces");

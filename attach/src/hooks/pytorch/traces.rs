@@ -26,13 +26,13 @@ pub struct TraceAsked {
 #[unsafe(no_mangle)]
 pub extern "C" fn paceline_pytorch_trace_asked() -> TraceAsked {
     let asked = host::guarded(traces::asked);
-    let of = |asked: wire::request::TraceRequest| TraceAsked {
+    let shown = |asked: wire::request::TraceRequest| TraceAsked {
         number: asked.number,
         first: asked.first.0,
         steps: asked.steps.into(),
         now: marks::updates(),
     };
-    asked.map_or(TraceAsked { number: 0, first: 0, steps: 0, now: 0 }, of)
+    asked.map_or(TraceAsked { number: 0, first: 0, steps: 0, now: 0 }, shown)
 }
 
 /// Records that the steps of a request are recorded. Writing them takes a while.

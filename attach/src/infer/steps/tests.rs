@@ -47,7 +47,7 @@ impl Job {
 
     fn run(&mut self, finder: &mut StepFinder, shape: &Shape, steps: usize) -> Vec<StepPosition> {
         let all = (0..steps).flat_map(|_| shape.iter().copied());
-        all.filter_map(|one| placed(finder.place(&self.next(one)))).collect()
+        all.filter_map(|collective| placed(finder.place(&self.next(collective)))).collect()
     }
 }
 
