@@ -15,7 +15,7 @@ use testkit::simulator::{Fault, FaultKind, Plan, Simulation};
 use wire::device::throttle;
 use wire::request::RecordingRequest;
 
-use super::key::{ESCAPE, TAB};
+use super::key::{ENTER, ESCAPE, LEFT, TAB};
 
 /// The slow rank of the large run, and the first step in which it is slow.
 const SLOW: (usize, u64) = (613, 20);
@@ -350,6 +350,26 @@ fn every_view_has_a_key_and_the_focus_is_visible() -> anyhow::Result<()> {
         let found = browser.run(seen)?;
         ensure!(found[1] == Value::Bool(true), "the focus is not visible on {found}");
     }
+    quiet(browser)
+}
+
+#[test]
+fn keys_move_the_visible_steps_and_the_crosshair_of_a_chart_and_open_its_step() -> anyhow::Result<()> {
+    let Some(page) = Page::start()? else { return Ok(()) };
+    let browser = &page.browser;
+    let run = page.small_run()?;
+    page.open_run(&run, "?steps=100..159")?;
+    drawn(browser, "chart-ledger")?;
+    browser.run("document.activeElement.blur()")?;
+    browser.type_keys("d")?;
+    browser.wait("a fifth of them later", "return location.search.includes('steps=112..171')")?;
+    browser.run("document.querySelector('[data-testid=chart-ledger]').focus()")?;
+    // The crosshair begins at the newest visible step.
+    browser.type_keys(LEFT)?;
+    browser.type_keys(LEFT)?;
+    browser.type_keys(ENTER)?;
+    browser
+        .wait("the step before it", "return document.querySelector('[data-testid=step]')?.value === '170'")?;
     quiet(browser)
 }
 
