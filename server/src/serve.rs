@@ -23,9 +23,10 @@ use crate::clock::ServerClock;
 use crate::http::connections;
 use crate::http::guard::Guard;
 use crate::http::imports::Places;
+use crate::http::large;
 use crate::http::live::Streams;
 use crate::http::{self, App};
-use crate::http::{ingest, large};
+use crate::ingest::Intake;
 use crate::metrics::Metrics;
 use crate::state::collection::{Collection, Replayed};
 use crate::state::command::Command;
@@ -123,7 +124,8 @@ impl Server {
             ..Guard::default()
         };
         let over = runs.over();
-        let hub = Hub::start(runs, clock, metrics.clone(), &vitals, Some(runs_at.clone()));
+        let hub = Hub::start(runs, clock, metrics.clone(), &vitals, log.clone(), Some(runs_at.clone()));
+        let intake = Intake::new(hub.clone(), metrics.server.clone(), clock);
         let mut aside = vec![
             tokio::spawn(close_ended(hub.clone(), log.clone(), over)),
             tokio::spawn(tell_losses(hub.clone(), log.clone())),
@@ -139,7 +141,7 @@ impl Server {
             clock,
             guard: Arc::new(guard),
             vitals: vitals.clone(),
-            room: ingest::Room::default(),
+            intake,
             turns: large::Turns::default(),
             imports: Places::default(),
             streams: Streams::default(),

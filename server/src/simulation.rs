@@ -173,7 +173,7 @@ impl World {
             random: ChaCha8Rng::seed_from_u64(seed ^ 0x5eed),
             layout: Layout::on(Arc::new(disk.clone()), ROOT),
             disk,
-            has_stalls: seed % 4 == 0,
+            has_stalls: seed.is_multiple_of(4),
             run: RunId::new("r").expect("a valid run id"),
             agents: (0..RANKS).map(|_| Agent::default()).collect(),
             shown: None,
@@ -283,7 +283,7 @@ impl World {
         let replayed = replay::run(&self.layout, &self.run);
         self.is_aside = replayed.is_err();
         self.disk.note(|| {
-            format!("shows {:?}", replayed.as_ref().map(|run| run.as_ref().map(|run| run.analyzed_range())))
+            format!("shows {:?}", replayed.as_ref().map(|run| run.as_ref().map(|run| run.steps().range())))
         });
         self.shown = replayed.ok().flatten();
         let now = self.disk.now();
@@ -411,8 +411,13 @@ impl World {
     /// Compares what the server shows, or shows from disk, with what it accepted.
     fn judge_shown(&self, when: &str) {
         let Some(run) = &self.shown else { return };
-        let complete: BTreeSet<Step> =
-            run.newest_steps(usize::MAX).iter().filter(|step| step.complete).map(|step| step.step).collect();
+        let complete: BTreeSet<Step> = run
+            .steps()
+            .newest(usize::MAX)
+            .iter()
+            .filter(|step| step.complete)
+            .map(|step| step.step)
+            .collect();
         let of_ranks = self.agents.iter().map(Agent::accepted_steps);
         let accepted =
             of_ranks.reduce(|all, rank| all.intersection(&rank).copied().collect()).unwrap_or_default();

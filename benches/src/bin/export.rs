@@ -14,7 +14,7 @@ use paceline::export::chrome::Directory;
 use paceline::export::{Format, Writer, model};
 use paceline::state::replay;
 use paceline::state::run::Run;
-use paceline::state::steps::Placed;
+use paceline::state::steps::placed::Placed;
 use paceline::store::directory::Layout;
 use paceline::store::sealer;
 use serde_json::json;

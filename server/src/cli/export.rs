@@ -17,7 +17,7 @@ use crate::export::chrome::Directory;
 use crate::export::{self, Format, Refusal, Writer};
 use crate::state::replay;
 use crate::state::run::Run;
-use crate::state::usage::MeasureHistory;
+use crate::state::run::usage::MeasureHistory;
 use crate::store::directory::Layout;
 
 pub(super) fn export(arguments: &ExportArguments) -> anyhow::Result<()> {

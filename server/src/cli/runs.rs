@@ -51,7 +51,7 @@ pub(super) fn with_steps(
     name: &str,
 ) -> anyhow::Result<(Report, Vec<Arc<StepAnalysis>>)> {
     let run = find(&Layout::new(data.path()), name)?;
-    Ok((run.report(usize::MAX, ServerClock::start().now()), run.newest_steps(usize::MAX)))
+    Ok((run.report(usize::MAX, ServerClock::start().now()), run.steps().newest(usize::MAX)))
 }
 
 /// Reads a run from disk by its id, or the newest run for `latest`.

@@ -19,11 +19,11 @@ use super::error::Failure;
 use super::usage::usage_of;
 use crate::export::{self, Format, Refusal, Writer};
 use crate::state::budget;
-use crate::state::command::Command;
-use crate::state::older::{Between, Older};
-use crate::state::steps::Placed;
-use crate::state::stored_steps::{Limits, NotRead};
-use crate::state::usage::MeasureHistory;
+use crate::state::query::RunQuery;
+use crate::state::recall::older::{Between, Older};
+use crate::state::recall::stored::{Limits, NotRead};
+use crate::state::run::usage::MeasureHistory;
+use crate::state::steps::placed::Placed;
 
 /// The largest number of steps in an answer. Answers are built in memory. `paceline export` has no such limit.
 const MAX_STEPS: u64 = 5_000;
@@ -105,9 +105,9 @@ async fn write(
     let end = last.0.min(summary.last_step.unwrap_or(0));
     let mut from = first.0;
     while from <= end {
-        let (run, first, last) = (summary.run.clone(), Step(from), Step(end));
-        let ask = |reply| Command::PlacedBetween { run, first, last, most: at_once, reply };
-        let Between { placed, older } = app.hub.ask(ask).await?;
+        let (first, last) = (Step(from), Step(end));
+        let query = |reply| RunQuery::PlacedBetween { first, last, most: at_once, reply };
+        let Between { placed, older } = app.hub.query(summary.run.clone(), query).await?;
         let done = match (&older, placed.last()) {
             (Some(older), _) => older.steps.last.0,
             (None, Some(placed)) => placed.records.step.0,

@@ -15,7 +15,7 @@ use wire::views::captures::{RankTrace, TraceComparison};
 use super::App;
 use super::api::{find, has_rank, open};
 use super::error::Failure;
-use crate::state::command::Command;
+use crate::state::query::RunQuery;
 
 /// The rank.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -77,6 +77,6 @@ pub async fn traced_comparison(
 async fn summaries(app: &App, run: &str) -> Result<(Step, Vec<(Rank, Arc<TraceSummary>)>), Failure> {
     let (shown, report) = open(app, run).await?;
     let run: RunId = shown.summary.run.clone();
-    let found = app.hub.ask(|reply| Command::TraceSummaries { run, reply }).await?;
+    let found = app.hub.query(run, |reply| RunQuery::TraceSummaries { reply }).await?;
     Ok((Step(report.step_range.map_or(0, |(first, _)| first)), found))
 }

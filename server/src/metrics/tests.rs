@@ -39,7 +39,7 @@ fn observe(metrics: &Metrics, run: &Run) {
         summary: run.summary(&report, NOW),
         report: Some(report),
         baseline: None,
-        steps: Arc::new(run.newest_steps(10)),
+        steps: Arc::new(run.steps().newest(10)),
         first_step_of_attempt: 0,
     };
     metrics.observe_run(&run.values(&shown, NOW));

@@ -13,9 +13,10 @@ use wire::views::{Report, RunSummary};
 
 use super::budget::{self, RECENT_STEPS};
 use super::command::Command;
-use super::faults::Faults;
 use super::pace::Pace;
+use super::query::RunQuery;
 use super::run::Run;
+use super::run::faults::Faults;
 use super::snapshot::RunSnapshot;
 
 /// A run in memory, with the snapshot that readers last received.
@@ -47,7 +48,7 @@ pub(super) struct Held {
     /// The requests that wait for the run's first report.
     pub(super) openers: Vec<oneshot::Sender<Option<Arc<RunSnapshot>>>>,
     /// Requests for reports that wait until all closed steps are analyzed.
-    pub(super) until_settled: Vec<Command>,
+    pub(super) until_settled: Vec<RunQuery>,
     /// The example steps that were looked up on disk.
     pub(super) examples: Examples,
 }

@@ -10,7 +10,7 @@ use analysis::step::{RankAnalysis, StepAnalysis};
 use wire::live::tile::{MAX_CELLS, Measure, Reduce, Tile};
 use wire::live::{FLAG_MISSING, FLAG_SHADOW, Part, StepRanks};
 
-use super::usage::{MeasureHistory, Values};
+use super::run::usage::{MeasureHistory, Values};
 
 /// The request for a tile.
 #[derive(Clone, Debug)]

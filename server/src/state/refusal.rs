@@ -3,6 +3,7 @@
 use wire::ids::{Rank, RunId, Step};
 
 use super::budget;
+use crate::store::log::AppendError;
 
 /// The reason why a batch is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -157,4 +158,18 @@ impl ApplyError {
     pub fn is_refusal(&self) -> bool {
         !matches!(self, Self::Duplicate | Self::NoRoom { .. } | Self::Wait { .. } | Self::WaitForWorld { .. })
     }
+}
+
+/// The reason why a batch is not acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotAccepted {
+    /// It may not be stored.
+    #[error(transparent)]
+    Denied(#[from] ApplyError),
+    /// It cannot be stored now.
+    #[error(transparent)]
+    NotStored(#[from] AppendError),
+    /// It cannot be encoded with the step numbers that it gets.
+    #[error("{0}")]
+    NotEncoded(String),
 }

@@ -32,7 +32,7 @@ pub fn refused(data: &Path, run: &str, more: &[&str]) -> String {
 /// Returns the hidden share of each rank's collectives over the recorded steps, from the analysis.
 fn overlaps(run: &Run, steps: (u64, u64)) -> BTreeMap<u32, f64> {
     let mut sums: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
-    let analyzed = run.newest_steps(usize::MAX);
+    let analyzed = run.steps().newest(usize::MAX);
     for step in analyzed.iter().filter(|step| (steps.0..=steps.1).contains(&step.step.0)) {
         for (rank, analysis) in step.present() {
             let sum = sums.entry(rank as u32).or_default();

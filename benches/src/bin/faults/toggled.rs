@@ -79,7 +79,7 @@ fn blocks(data: &Path) -> anyhow::Result<Vec<f64>> {
     let runs = replay::all(&Layout::new(data))?.runs;
     let run = runs.values().next().context("the job wrote no records")?;
     let mut millis = vec![Vec::new(); STEPS as usize / EVERY];
-    for step in run.newest_steps(usize::MAX) {
+    for step in run.steps().newest(usize::MAX) {
         let at = step.step.0 as usize;
         if at % EVERY >= SKIPPED
             && let Some(block) = millis.get_mut(at / EVERY)

@@ -28,7 +28,7 @@ fn steps(layout: &Layout) -> (usize, Vec<GapKind>) {
     assert_eq!(all.aside, BTreeMap::new());
     let (id, run) = all.runs.pop_first().unwrap();
     let condition = each_batch(&layout.folder(&id), |_| Ok::<(), StoreError>(())).unwrap();
-    (run.newest_steps(usize::MAX).len(), condition.to_gaps(None).into_iter().map(|gap| gap.kind).collect())
+    (run.steps().newest(usize::MAX).len(), condition.to_gaps(None).into_iter().map(|gap| gap.kind).collect())
 }
 
 /// Replays a data directory twice, as a server does, and seals all of it in between.

@@ -10,7 +10,7 @@ use wire::views::Missing;
 use wire::views::goodput::Goodput;
 
 use super::Run;
-use crate::state::steps::Done;
+use crate::state::steps::placed::Done;
 
 /// The attempts at the job.
 #[derive(Default)]

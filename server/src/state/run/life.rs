@@ -9,9 +9,9 @@ use wire::device::DeviceFigure;
 use wire::ids::{Rank, Seq};
 use wire::views::{Failure, Hang, RunState};
 
-use super::super::budget::RECENT_STEPS;
 use super::reports::millis;
 use super::{HANG_NANOS, LOST_NANOS, REPORTING_NANOS, RankState, Run, START_HANG_NANOS};
+use crate::state::budget::RECENT_STEPS;
 
 impl Run {
     pub(super) fn all_said_goodbye(&self) -> bool {

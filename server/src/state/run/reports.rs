@@ -13,11 +13,11 @@ use wire::views::{
     Gap, GapKind, HostRanks, Missing, RankDrops, RankEvent, RankEventKind, Report, RunSummary, WorstVerdict,
 };
 
-use super::super::budget::{self, RECENT_STEPS};
-use super::super::faults::Faults;
-use super::super::incoming::LeftOut;
+use super::faults::Faults;
 use super::{REPORTING_NANOS, RankState, Refused, Run};
 use crate::settings;
+use crate::state::budget::{self, RECENT_STEPS};
+use crate::state::steps::incoming::LeftOut;
 use crate::store::batches::{Condition, MissingBatches};
 use crate::store::losses::Loss;
 
@@ -123,7 +123,7 @@ impl Run {
             traced: self.traced.clone(),
             summaries: self.ranks.first(ranks).map(|rank| rank?.summary.clone()).collect(),
             notable_share: settings::notable_share(),
-            hidden_steps: self.steps.hidden().collect(),
+            hidden_steps: self.recalled.hidden().map(|step| step.0).collect(),
             goodput: self.goodput(now),
             course: Vec::new(),
             start_waits: self

@@ -4,7 +4,7 @@ use wire::batch::Batch;
 use wire::clock::ServerNanos;
 
 use super::Run;
-use crate::state::lives::{Denied, is_goodbye_by_another};
+use super::lives::{Denied, is_goodbye_by_another};
 use crate::state::refusal::ApplyError;
 
 impl Run {

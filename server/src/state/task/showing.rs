@@ -4,9 +4,13 @@ use std::sync::Arc;
 
 use wire::clock::ServerNanos;
 
-use super::{LIVE_STEPS, REPORT_SHARE};
 use crate::state::collection::Held;
 use crate::state::snapshot::RunSnapshot;
+
+/// The divisor for the share of time that reports of a run may take. A report over 1,024 ranks takes about 0.1 s.
+pub(super) const REPORT_SHARE: i64 = 10;
+/// The number of steps in a snapshot, which is how far a live reader may fall behind. Older steps are sent on request.
+const LIVE_STEPS: usize = 2_000;
 
 impl Held {
     /// Marks the run as changed if its state has changed, or if its report is older than `every` nanoseconds: with time
@@ -40,7 +44,7 @@ impl Held {
             summary: self.run.summary(&report, now),
             report: Some(report),
             baseline: None,
-            steps: Arc::new(self.run.newest_steps(LIVE_STEPS)),
+            steps: Arc::new(self.run.steps().newest(LIVE_STEPS)),
             first_step_of_attempt: self.run.first_step_of_attempt(),
         });
         self.shown = Some(snapshot.clone());

@@ -10,7 +10,7 @@ use wire::event::{BucketRecord, Span, StepRecord};
 use wire::ids::{Rank, Step};
 
 /// What an allocation takes beyond its size, in bytes: the allocator's own data and rounding.
-pub(in crate::state) const ALLOCATION_BYTES: usize = 16;
+pub(super) const ALLOCATION_BYTES: usize = 16;
 
 /// The size of an entry of a map, in bytes. The nodes of a map are at least half full.
 pub(super) const fn entry_bytes<Key, Value>() -> usize {

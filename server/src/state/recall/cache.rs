@@ -1,18 +1,21 @@
-//! Steps that were read back from disk, up to a size.
+//! The steps of a run that were looked up on disk: those that were read back, up to a size, and those that cannot be shown.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use analysis::records::StepRecords;
 use wire::ids::Step;
 
-use super::budget;
+use crate::state::budget;
 
-/// The records of steps that were read back, in the order of requests.
+/// The steps of a run that were looked up on disk.
 #[derive(Default)]
 pub struct Recalled {
+    /// The records that were read back and their size, in the order of requests.
     steps: VecDeque<(Arc<StepRecords>, usize)>,
     bytes: usize,
+    /// The steps that cannot be shown.
+    hidden: BTreeSet<Step>,
 }
 
 impl Recalled {
@@ -36,15 +39,34 @@ impl Recalled {
         self.steps.iter().map(|(records, _)| records).find(|records| records.step == step)
     }
 
-    /// Returns the size of all records, in bytes.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        self.bytes
+    /// Marks steps as not to be shown.
+    pub fn hide(&mut self, steps: impl IntoIterator<Item = Step>) {
+        self.hidden.extend(steps);
     }
 
-    /// Drops all steps.
-    pub fn clear(&mut self) {
-        *self = Self::default();
+    /// Forgets which of the steps before `first` cannot be shown, because they are not offered any more.
+    pub fn forget_hidden_before(&mut self, first: Step) {
+        if self.hidden.first().is_some_and(|&oldest| oldest < first) {
+            self.hidden = self.hidden.split_off(&first);
+        }
+    }
+
+    /// Returns the steps that cannot be shown, in order.
+    pub fn hidden(&self) -> impl Iterator<Item = Step> {
+        self.hidden.iter().copied()
+    }
+
+    /// Returns the size of all that is kept, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes + self.hidden.len() * size_of::<Step>()
+    }
+
+    /// Drops all records.
+    pub fn clear_records(&mut self) {
+        self.steps.clear();
+        self.steps.shrink_to_fit();
+        self.bytes = 0;
     }
 }
 

@@ -2,8 +2,8 @@
 
 use wire::ids::{RunId, Step};
 
-use super::run::Run;
-use super::stored_steps::{Lost, NotRead};
+use super::stored::{Lost, NotRead};
+use crate::state::steps::Steps;
 
 /// The largest number of damaged files that a sentence names.
 const MAX_NAMED: usize = 3;
@@ -37,24 +37,24 @@ impl NotShown {
 
     /// Returns the reason for a request of the newest step while no step is complete.
     #[must_use]
-    pub fn no_step(run: &Run) -> Self {
-        Self::NotYet(format!("run {} has no step yet that all of its ranks have ended", run.id()))
+    pub fn no_step(run: &RunId) -> Self {
+        Self::NotYet(format!("run {run} has no step yet that all of its ranks have ended"))
     }
 
     /// Returns the reason for a step that is newer than all analyzed steps, or `None` if it is not.
     #[must_use]
-    pub fn not_yet(run: &Run, step: Step) -> Option<Self> {
-        match run.analyzed_range() {
+    pub fn not_yet(run: &RunId, steps: &Steps, step: Step) -> Option<Self> {
+        match steps.range() {
             None => Some(Self::no_step(run)),
             Some((_, last)) => (step > last).then(|| {
-                Self::NotYet(format!("step {step} of run {} has not arrived: the newest is {last}", run.id()))
+                Self::NotYet(format!("step {step} of run {run} has not arrived: the newest is {last}"))
             }),
         }
     }
 
     /// Returns the reason for a step of which no file has records.
     #[must_use]
-    pub fn gone(run: &Run, step: Step, lost: &[Lost]) -> Self {
+    pub fn gone(run: &RunId, steps: &Steps, step: Step, lost: &[Lost]) -> Self {
         if !lost.is_empty() {
             let named = lost.iter().take(MAX_NAMED).map(|lost| lost.damage.reason.as_str());
             let named: Vec<&str> = named.collect();
@@ -62,24 +62,22 @@ impl NotShown {
             let named = named.join("; ");
             return Self::Gone(format!("the records of step {step} are damaged on disk: {named}{more}"));
         }
-        if run.analyzed(step).is_some() {
+        if steps.find_analyzed(step).is_some() {
             return Self::Gone(format!(
-                "the records of step {step} were stored, but files of run {} have been removed",
-                run.id()
+                "the records of step {step} were stored, but files of run {run} have been removed"
             ));
         }
-        let (first, last) = run.analyzed_range().unwrap_or((step, step));
+        let (first, last) = steps.range().unwrap_or((step, step));
         Self::Gone(format!(
             "no stored batch has records of step {step}: too few ranks sent them, or they were lost before the server \
-             received them (run {} has steps {first} to {last} in view)",
-            run.id()
+             received them (run {run} has steps {first} to {last} in view)"
         ))
     }
 
     /// Returns the reason for a step that could not be read from disk.
     #[must_use]
-    pub fn not_read(run: &Run, step: Step, error: &NotRead) -> Self {
-        let instead = format!("`paceline export {} --steps {step}..{step}` has no such limit", run.id());
+    pub fn not_read(run: &RunId, step: Step, error: &NotRead) -> Self {
+        let instead = format!("`paceline export {run} --steps {step}..{step}` has no such limit");
         match error {
             NotRead::TooLarge { .. } => Self::TooLarge(format!("{error}: {instead}")),
             NotRead::TooLong { .. } => Self::Busy(format!("{error}; {instead}")),

@@ -3,40 +3,25 @@
 //! A step that cannot be shown is remembered with its run, and the report is renewed, so that no verdict offers the
 //! step again. The example steps of verdicts are looked up before a user requests them, so that no link fails.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tokio::sync::oneshot;
 use wire::ids::{RunId, Step};
 
-use super::{Outcome, Task, guarded};
+use super::Task;
+use super::work::{Outcome, guarded};
 use crate::state::budget;
-use crate::state::incoming::Closed;
-use crate::state::not_shown::NotShown;
-use crate::state::steps::Placed;
-use crate::state::stored_steps::{self, Limits, Lost, NotRead};
+use crate::state::recall::not_shown::NotShown;
+use crate::state::recall::request::{self, PlacedReply, Read, Request, answer};
+use crate::state::steps::placed::Placed;
 use crate::store::StepRange;
-
-/// The reply channel for a step.
-pub(super) type Reply = oneshot::Sender<Result<Placed, NotShown>>;
-
-/// The result of reading a step.
-pub(super) type Read = Result<(Option<Closed>, Vec<Lost>), NotRead>;
 
 /// The shortest time between lookups of example steps of a live run. The example changes with every report, and reading
 /// a step of 1,024 ranks takes about 0.1 s.
 const EXAMPLE_EVERY: Duration = Duration::from_secs(10);
 
-/// A step to read.
-pub(super) struct Recall {
-    run: RunId,
-    step: Step,
-    /// The reply channel of the request, or `None` for an example step.
-    reply: Option<Reply>,
-}
-
 impl Task {
     /// Answers with a step in memory, or queues the step to be read.
-    pub(super) fn place(&mut self, id: RunId, step: Option<Step>, reply: Reply) {
+    pub(super) fn place(&mut self, id: RunId, step: Option<Step>, reply: PlacedReply) {
         match self.look_up(&id, step) {
             Ok(Found::Here(placed)) => answer(reply, Ok(placed)),
             Ok(Found::OnDisk(_)) if self.lines.recall.len() >= budget::WAITING_RECALLS => {
@@ -44,7 +29,7 @@ impl Task {
                 answer(reply, Err(NotShown::Busy(busy)));
             }
             Ok(Found::OnDisk(step)) => {
-                self.lines.recall.push_back(Recall { run: id, step, reply: Some(reply) });
+                self.lines.recall.push_back(Request { run: id, step, reply: Some(reply) });
             }
             Err(why) => answer(reply, Err(why)),
         }
@@ -56,8 +41,8 @@ impl Task {
         if let Some(placed) = run.placed(step) {
             return Ok(Found::Here(Box::new(placed)));
         }
-        let step = step.or_else(|| run.newest_whole()).ok_or_else(|| NotShown::no_step(run))?;
-        if let Some(not_yet) = NotShown::not_yet(run, step) {
+        let step = step.or_else(|| run.steps().newest_whole()).ok_or_else(|| NotShown::no_step(run.id()))?;
+        if let Some(not_yet) = NotShown::not_yet(run.id(), run.steps(), step) {
             return Err(not_yet);
         }
         // The newest complete step may be among those that were read back.
@@ -76,15 +61,15 @@ impl Task {
         let examples = report.verdicts.iter().filter_map(|verdict| verdict.example_step.map(Step));
         for step in examples.filter(|&step| !held.run.has_records(step)) {
             if self.lines.recall.is_empty() && held.examples.is_due(step, every) {
-                self.lines.recall.push_back(Recall { run: id.clone(), step, reply: None });
+                self.lines.recall.push_back(Request { run: id.clone(), step, reply: None });
                 return;
             }
         }
     }
 
-    pub(super) fn start_recall(&mut self, mut asked: Recall) {
+    pub(super) fn start_recall(&mut self, mut asked: Request) {
         // The client may have disconnected, or another request may have read the same step.
-        if asked.reply.as_ref().is_some_and(Reply::is_closed) {
+        if asked.is_abandoned() {
             return;
         }
         if let Some(reply) = asked.reply.take() {
@@ -102,14 +87,12 @@ impl Task {
         let (folder, step) = (layout.folder(&asked.run), asked.step);
         self.under_way.recalling += 1;
         self.threads.spawn_blocking(move || {
-            let limits =
-                Limits { bytes: budget::RECALL_BYTES, until: Instant::now() + budget::RECALL_WITHIN };
-            let read = guarded(|| stored_steps::one(&folder, step, &limits));
+            let read = guarded(|| request::read(&folder, step));
             Outcome::Recalled { asked, read }
         });
     }
 
-    pub(super) fn recalled(&mut self, asked: Recall, read: Result<Read, String>) {
+    pub(super) fn recalled(&mut self, asked: Request, read: Result<Read, String>) {
         let (id, step) = (asked.run.clone(), asked.step);
         let Some(held) = self.runs.held.get_mut(&id) else {
             return asked.answer(Err(NotShown::NoRun(id)));
@@ -119,9 +102,9 @@ impl Task {
             Ok(Ok((Some(closed), _))) => Ok(Box::new(held.run.recall(closed))),
             Ok(Ok((None, lost))) => {
                 hidden.extend(lost.iter().filter_map(|lost| lost.steps));
-                Err(NotShown::gone(&held.run, step, &lost))
+                Err(NotShown::gone(&id, held.run.steps(), step, &lost))
             }
-            Ok(Err(error)) => Err(NotShown::not_read(&held.run, step, &error)),
+            Ok(Err(error)) => Err(NotShown::not_read(&id, step, &error)),
             Err(panic) => Err(NotShown::Gone(format!(
                 "reading the records of step {step} fails ({panic}): this is a defect of Paceline"
             ))),
@@ -137,24 +120,8 @@ impl Task {
     }
 }
 
-impl Recall {
-    fn answer(self, shown: Result<Box<Placed>, NotShown>) {
-        if let Some(reply) = self.reply {
-            answer(reply, shown);
-        }
-    }
-}
-
 /// The place of a step's records.
 enum Found {
     Here(Box<Placed>),
     OnDisk(Step),
 }
-
-/// Sends a reply. It may fail because the client has disconnected.
-fn answer(reply: Reply, shown: Result<Box<Placed>, NotShown>) {
-    let _gone = reply.send(shown.map(|placed| *placed));
-}
-
-#[cfg(test)]
-mod tests;

@@ -4,20 +4,23 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use wire::batch::{Bye, Note};
-use wire::ids::Step;
+use wire::ids::{RunId, Step};
 
-use super::*;
+use super::not_shown::NotShown;
 use crate::clock::ServerClock;
 use crate::metrics::Metrics;
 use crate::state::collection::{Collection, Replayed};
-use crate::state::command::Command;
+use crate::state::command::{Accepted, Command, Waiting};
 use crate::state::hub::Hub;
+use crate::state::query::RunQuery;
+use crate::state::recall::stored::tests::{RANKS, all_ranks, record};
 use crate::state::replay;
 use crate::state::run::Run;
-use crate::state::stored_steps::tests::{RANKS, all_ranks, record};
+use crate::state::steps::placed::Placed;
 use crate::store::directory::Layout;
+use crate::store::log::Log;
 use crate::store::log::writer::Writer;
-use crate::store::sealer;
+use crate::store::sealer::{self, Sealer};
 use crate::store::segment::Received;
 use crate::vitals::Vitals;
 
@@ -39,7 +42,11 @@ impl Stage {
         let mut runs = Collection::default();
         let run = Run::new(id.clone(), RANKS, clock.now()).keeping(1);
         runs.add(Replayed::new(run, clock.now()));
-        let hub = Hub::start(runs, clock, Arc::new(Metrics::new()), &Vitals::default(), Some(layout.clone()));
+        let (metrics, vitals) = (Arc::new(Metrics::new()), Vitals::default());
+        let (sealer, _thread) = Sealer::start(layout.clone(), &vitals).unwrap();
+        let unused = Writer::new(layout.clone());
+        let log = Log::start(unused, metrics.server.clone(), sealer, &vitals).unwrap();
+        let hub = Hub::start(runs, clock, metrics, &vitals, log, Some(layout.clone()));
         Self { hub, writer: Writer::new(layout.clone()).rotating_at(2_000), layout, id, _data: data }
     }
 
@@ -50,12 +57,15 @@ impl Stage {
                 sealer::seal(&self.layout.folder(&self.id), closed.last).unwrap();
             }
             let (batch, received) = (Box::new(received.batch), received.at);
-            let apply = |reply| Command::Apply { batch, received, reply: Some(reply), room: None };
+            let apply = |reply| {
+                let waiting = Some(Waiting { accepted: Accepted::Before, reply });
+                Command::Apply { batch, received, room: None, waiting }
+            };
             self.hub.ask(apply).await.unwrap().unwrap();
         }
         // Wait until every closed step is analyzed.
-        let (run, newest) = (self.id.clone(), usize::MAX);
-        self.hub.ask(|reply| Command::Report { run, newest, reply }).await.unwrap().unwrap();
+        let newest = usize::MAX;
+        self.hub.query(self.id.clone(), |reply| RunQuery::Report { newest, reply }).await.unwrap().unwrap();
     }
 
     async fn send_steps(&mut self, steps: Range<u64>) {
@@ -63,8 +73,8 @@ impl Stage {
     }
 
     async fn place(&self, step: u64) -> Result<Placed, NotShown> {
-        let (run, step) = (self.id.clone(), Some(Step(step)));
-        self.hub.ask(|reply| Command::Placed { run, step, reply }).await.unwrap()
+        let step = Some(Step(step));
+        self.hub.query(self.id.clone(), |reply| RunQuery::Placed { step, reply }).await.unwrap()
     }
 
     async fn why_not(&self, step: u64) -> NotShown {

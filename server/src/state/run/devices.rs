@@ -1,4 +1,4 @@
-//! The devices of a run: samples, taken once per second, and bursts.
+//! The devices of a run: samples, taken once per second, and the bursts that ranks are asked for.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,6 +11,8 @@ use wire::device::{DeviceFigure, DeviceSample};
 use wire::ids::Rank;
 use wire::request::RecordingRequest;
 use wire::views::{Cause, Culprit, RankBurst, RankDevice, RankEventKind, Report, Verdict};
+
+use super::{RankState, Run};
 
 /// The time for which a burst counts as evidence, in nanoseconds.
 const BURST_NANOS: i64 = 300_000_000_000;
@@ -204,6 +206,32 @@ impl Devices {
             }));
         }
         shown
+    }
+}
+
+impl Run {
+    /// Returns the devices of each rank that has sent a batch, by rank.
+    pub fn devices(&self) -> impl Iterator<Item = (usize, &RankDevices)> {
+        self.ranks.iter().map(|(rank, state)| (rank, &state.devices))
+    }
+
+    /// Asks ranks (`None`: all) for a burst, in the answer to their next batch. Returns false if there is no such rank.
+    pub fn ask_for_burst(&mut self, rank: Option<Rank>, request: RecordingRequest) -> bool {
+        let wanted = |at: usize| rank.is_none_or(|rank| rank.0 as usize == at);
+        let ranks = self.ranks.iter_mut().filter(|(at, _)| wanted(*at));
+        ranks.map(|(_, state)| state.devices.ask(request)).count() > 0
+    }
+
+    /// Asks for the device evidence that a verdict needs, once per culprit.
+    pub fn want_evidence(&mut self, report: &Report, now: ServerNanos) {
+        let has_device = |rank: Option<&RankState>| rank.is_some_and(|rank| rank.devices.newest().is_some());
+        let known: Vec<bool> = self.ranks.world().map(has_device).collect();
+        let Some((suspect, peer)) = to_compare(report, &known) else { return };
+        if self.evidence_asked.insert(suspect) {
+            let request = request_of_evidence(now);
+            self.ask_for_burst(Some(Rank(suspect)), request);
+            self.ask_for_burst(Some(Rank(peer)), request);
+        }
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use analysis::step::StepAnalysis;
 use timing::clocks::ClockFit;
 
-use super::steps::{Placed, leave_out_late};
-use super::stored_steps::{self, Limits, NotRead};
+use super::stored::{self, Limits, NotRead};
+use crate::state::steps::placed::{Placed, leave_out_late};
 use crate::store::StepRange;
 use crate::store::folder::RunFolder;
 
@@ -43,7 +43,7 @@ impl Older {
         limits: &Limits,
         mut visit: impl FnMut(&Placed) -> Result<(), E>,
     ) -> Result<(), E> {
-        stored_steps::each(&self.folder, self.steps, limits, |mut closed| {
+        stored::each(&self.folder, self.steps, limits, |mut closed| {
             let step = closed.records.step;
             let analyzed = self.incomplete.binary_search_by_key(&step, |analyzed| analyzed.step);
             if let Some(analyzed) = analyzed.ok().and_then(|at| self.incomplete.get(at)) {

@@ -2,21 +2,21 @@
 
 use wire::views::{PastFault, Report, Verdict, VerdictState};
 
-use super::budget::RECENT_STEPS;
+use crate::state::budget::RECENT_STEPS;
 
 /// The largest number of remembered faults. The oldest are forgotten first.
 const MAX_FAULTS: usize = 64;
 
 /// The faults that the reports of a run have found, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Faults {
+pub struct Faults {
     known: Vec<PastFault>,
 }
 
 impl Faults {
     /// Adds to `report` what only earlier reports show: the onset of faults that are still present, and faults that are
     /// over.
-    pub(super) fn complete(&mut self, report: &mut Report) {
+    pub fn complete(&mut self, report: &mut Report) {
         let (covered_from, covered_to) = report.step_range.unwrap_or((u64::MAX, 0));
         // A fault can cost too little of more steps than that to be found.
         let is_partial = report.steps <= RECENT_STEPS as u64;

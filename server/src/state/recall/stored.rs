@@ -1,6 +1,6 @@
 //! Reads steps whose records have left memory back from the files of their run.
 //!
-//! Only files that may hold a record of the steps are read: the [manifest](super::manifest) says which steps a segment
+//! Only files that may hold a record of the steps are read: the [manifest](crate::store::manifest) says which steps a segment
 //! holds. A log that is not sealed yet is read as a whole, 16 MiB at most. Of a segment, only the rows of these steps
 //! are held in memory. Every checksum is verified.
 //!
@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use wire::ids::{BatchSeq, Incarnation, Rank, Step};
 
-use super::incoming::{Closed, Incoming};
+use crate::state::steps::incoming::{Closed, Incoming};
 use crate::store::files::Files;
 use crate::store::folder::RunFolder;
 use crate::store::manifest::LogDamage;
