@@ -1,4 +1,4 @@
-//! The lifetime of a run's series, and their number.
+//! Which runs have series, how many, and until when.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,9 +26,9 @@ const MAX_BUCKETS: usize = 128;
 const OTHER_BUCKETS: &str = "other";
 
 #[derive(Default)]
-struct Lifetime {
+struct RunSeries {
     ended: Option<Instant>,
-    series: usize,
+    count: usize,
     buckets: BTreeSet<u32>,
     /// The number of steps since the newest one that was observed in full.
     unobserved: u32,
@@ -36,7 +36,7 @@ struct Lifetime {
 
 #[derive(Default)]
 struct Runs {
-    known: BTreeMap<RunId, Lifetime>,
+    known: BTreeMap<RunId, RunSeries>,
     /// The live runs without series, because there would be too many. The hub bounds their number.
     without: BTreeSet<RunId>,
     series: usize,
@@ -46,8 +46,8 @@ struct Runs {
 
 impl Runs {
     fn remove(&mut self, run: &RunId) {
-        if let Some(lifetime) = self.known.remove(run) {
-            self.series -= lifetime.series;
+        if let Some(known) = self.known.remove(run) {
+            self.series -= known.count;
         }
     }
 
@@ -55,7 +55,7 @@ impl Runs {
     /// if there is still not enough room.
     fn make_room(&mut self, series: usize) -> bool {
         while self.series + series > MAX_SERIES {
-            let ended = self.known.iter().filter_map(|(run, lifetime)| Some((lifetime.ended?, run.clone())));
+            let ended = self.known.iter().filter_map(|(run, known)| Some((known.ended?, run.clone())));
             let Some((_, oldest)) = ended.min() else { return false };
             self.remove(&oldest);
             self.displaced.push(oldest);
@@ -66,11 +66,11 @@ impl Runs {
 
 /// The runs that have series, and the times when they ended.
 #[derive(Clone, Default)]
-pub(super) struct Lifetimes {
+pub(super) struct Series {
     runs: Arc<Mutex<Runs>>,
 }
 
-impl Lifetimes {
+impl Series {
     fn with<T>(&self, change: impl FnOnce(&mut Runs) -> T) -> T {
         change(&mut self.runs.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -89,7 +89,7 @@ impl Lifetimes {
             }
             runs.without.remove(run);
             runs.series += series;
-            runs.known.insert(run.clone(), Lifetime { series, ..Lifetime::default() });
+            runs.known.insert(run.clone(), RunSeries { count: series, ..RunSeries::default() });
             true
         })
     }
@@ -106,7 +106,7 @@ impl Lifetimes {
             }
             runs.series += BUCKET_SERIES;
             if let Some(known) = runs.known.get_mut(run) {
-                known.series += BUCKET_SERIES;
+                known.count += BUCKET_SERIES;
                 known.buckets.insert(bucket);
             }
             true
@@ -140,8 +140,7 @@ impl Lifetimes {
     /// Removes and returns the runs that ended longer than [`KEEP`] ago or lost their series to other runs.
     pub(super) fn take_expired(&self, now: Instant) -> BTreeSet<String> {
         self.with(|runs| {
-            let is_over =
-                |lifetime: &Lifetime| lifetime.ended.is_some_and(|at| now.duration_since(at) >= KEEP);
+            let is_over = |known: &RunSeries| known.ended.is_some_and(|at| now.duration_since(at) >= KEEP);
             let expired: Vec<RunId> =
                 runs.known.iter().filter(|(_, known)| is_over(known)).map(|(run, _)| run.clone()).collect();
             expired.iter().for_each(|run| runs.remove(run));
@@ -179,23 +178,23 @@ mod tests {
 
     #[test]
     fn runs_beyond_the_limit_have_no_series_until_another_run_ends() {
-        let lifetimes = Lifetimes::default();
+        let series = Series::default();
         let one = RUN_SERIES + 100 * RANK_SERIES;
-        let admitted = (0..100).filter(|&run| lifetimes.admits(&id(run), 100)).count();
-        assert_eq!((admitted, lifetimes.without()), (MAX_SERIES / one, 100 - MAX_SERIES / one));
-        assert!(lifetimes.ended(&id(0), Instant::now()));
-        assert!(lifetimes.admits(&id(99), 100), "the run that ended makes room");
-        assert_eq!(lifetimes.take_expired(Instant::now()), BTreeSet::from(["r0".to_owned()]));
+        let admitted = (0..100).filter(|&run| series.admits(&id(run), 100)).count();
+        assert_eq!((admitted, series.without()), (MAX_SERIES / one, 100 - MAX_SERIES / one));
+        assert!(series.ended(&id(0), Instant::now()));
+        assert!(series.admits(&id(99), 100), "the run that ended makes room");
+        assert_eq!(series.take_expired(Instant::now()), BTreeSet::from(["r0".to_owned()]));
     }
 
     #[test]
     fn buckets_beyond_the_limit_share_a_label() {
-        let lifetimes = Lifetimes::default();
-        assert!(lifetimes.admits(&id(0), 1));
+        let series = Series::default();
+        assert!(series.admits(&id(0), 1));
         let labels: BTreeSet<String> =
-            (0..60_000).map(|bucket| lifetimes.bucket_label(&id(0), bucket)).collect();
+            (0..60_000).map(|bucket| series.bucket_label(&id(0), bucket)).collect();
         assert_eq!(labels.len(), MAX_BUCKETS + 1);
-        assert_eq!(lifetimes.bucket_label(&id(0), 7), "7");
-        assert_eq!(lifetimes.bucket_label(&id(0), 50_000), OTHER_BUCKETS);
+        assert_eq!(series.bucket_label(&id(0), 7), "7");
+        assert_eq!(series.bucket_label(&id(0), 50_000), OTHER_BUCKETS);
     }
 }
