@@ -154,3 +154,6 @@ fn expected_bytes(frame: &[u8]) -> usize {
     let plain = wire::codec::plain_length(frame).unwrap_or(0).min(MAX_PLAIN_BYTES);
     (GROWTH * plain).min(MAX_HELD_BYTES)
 }
+
+#[cfg(test)]
+mod tests;

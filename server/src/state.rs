@@ -9,7 +9,7 @@ mod pace;
 pub mod query;
 pub mod recall;
 pub mod refusal;
-pub mod replay;
+pub mod restore;
 pub mod run;
 pub mod snapshot;
 pub mod steps;

@@ -74,8 +74,8 @@ pub async fn export(
     }
     let turn = app.turns.wait().await?;
     let bytes = write(&app, &summary, format, (first, last), query.rank).await?;
-    let of_rank = query.rank.map_or_else(String::new, |rank| format!("-rank-{rank}"));
-    let name = format!("{}-{first}-{last}{of_rank}.{}", summary.run, format.extension());
+    let suffix = query.rank.map_or_else(String::new, |rank| format!("-rank-{rank}"));
+    let name = format!("{}-{first}-{last}{suffix}.{}", summary.run, format.extension());
     let headers = [
         (header::CONTENT_TYPE, format.media_type().to_owned()),
         (header::CONTENT_DISPOSITION, format!("attachment; filename=\"{name}\"")),

@@ -297,7 +297,7 @@ fn lateness(run: &RunValues<'_>) -> Option<ByRank> {
     let mut late: ByRank =
         present.filter_map(|(rank, analysis)| Some((rank, analysis.lateness_nanos? / 1e9))).collect();
     if late.len() > MAX_RANKS_IN_FULL {
-        late.sort_by(|a, b| b.1.total_cmp(&a.1));
+        late.sort_by(|(_, a), (_, b)| b.total_cmp(a));
         late.truncate(WORST_RANKS);
     }
     Some(late)

@@ -34,7 +34,7 @@ pub struct Hub {
 pub struct Stopped;
 
 impl Hub {
-    /// Starts the hub with replayed runs. Batches are made durable by `log`. `layout` is the place of runs that leave memory.
+    /// Starts the hub with restored runs. Batches are made durable by `log`. `layout` is the place of runs that leave memory.
     /// Without it, no run leaves memory.
     #[must_use]
     pub fn start(

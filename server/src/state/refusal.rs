@@ -90,7 +90,7 @@ pub enum ApplyError {
     },
     /// The rank was restarted too often.
     #[error("rank {rank} of run {run} was restarted too often: start the job with another PACELINE_RUN_ID")]
-    TooManyLives {
+    TooManyIncarnations {
         /// The run.
         run: RunId,
         /// The rank.

@@ -27,11 +27,11 @@ mod attributes;
 mod clocks;
 pub mod devices;
 pub(super) mod faults;
+mod gaps;
 mod goodput;
+pub mod incarnations;
 mod ingest;
 mod layouts;
-mod life;
-pub mod lives;
 mod notes;
 mod own_code;
 mod placing;
@@ -39,6 +39,7 @@ mod printable;
 mod ranks;
 mod reports;
 mod requests;
+mod run_state;
 mod stacks;
 pub mod usage;
 mod values;
@@ -47,8 +48,8 @@ mod world;
 use clocks::Clocks;
 use devices::{DeviceErrors, RankDevices};
 use goodput::Attempts;
+use incarnations::{Claims, Incarnations};
 use layouts::RankLayouts;
-use lives::{Claims, Lives};
 use own_code::OwnCode;
 use ranks::Ranks;
 pub use reports::ReportWork;
@@ -82,7 +83,7 @@ struct RankState {
     attributes: Option<Attributes>,
     /// The incarnation that this state belongs to.
     incarnation: Option<Incarnation>,
-    lives: Lives,
+    incarnations: Incarnations,
     last_seen: Option<ServerNanos>,
     /// The index of the rank's clock among the run's clocks.
     clock: Option<u32>,
@@ -122,7 +123,7 @@ impl RankState {
         let texts = self.hello.as_ref().map_or(0, hello_bytes) + self.bye_reason.len();
         size_of::<Self>()
             + texts
-            + self.lives.drops().len() * size_of::<wire::batch::Drop>()
+            + self.incarnations.drops().len() * size_of::<wire::batch::Drop>()
             + self.attributes.as_ref().map_or(0, Attributes::bytes)
             + self.devices.bytes()
             + self.device_errors.bytes()

@@ -95,7 +95,7 @@ impl Task {
             looked: clock.now(),
         };
         // Before the first request, so that the list of runs is complete from the first answer on.
-        task.show_replayed();
+        task.show_restored();
         task
     }
 
@@ -138,7 +138,7 @@ impl Task {
     }
 
     /// Publishes the runs known from disk, before the first command.
-    fn show_replayed(&mut self) {
+    fn show_restored(&mut self) {
         let snapshot = Snapshot { runs: self.runs.listed(), aside: self.runs.aside.clone() };
         self.publisher.send_replace(Arc::new(snapshot));
         self.metrics.server.set_aside.set(self.runs.aside.len() as i64);

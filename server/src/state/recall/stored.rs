@@ -141,7 +141,10 @@ impl Gathered {
         let is_new =
             batch.world_size == *world_size && self.known.insert((batch.rank, batch.incarnation, batch.seq));
         if is_new {
-            if self.speakers.insert(batch.rank, batch.incarnation).is_some_and(|one| one != batch.incarnation)
+            if self
+                .speakers
+                .insert(batch.rank, batch.incarnation)
+                .is_some_and(|speaker| speaker != batch.incarnation)
             {
                 incoming.restart(batch.rank);
             }

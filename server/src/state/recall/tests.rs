@@ -9,12 +9,12 @@ use wire::ids::{RunId, Step};
 use super::not_shown::NotShown;
 use crate::clock::ServerClock;
 use crate::metrics::Metrics;
-use crate::state::collection::{Collection, Replayed};
+use crate::state::collection::{Collection, Restored};
 use crate::state::command::{Accepted, Command, Waiting};
 use crate::state::hub::Hub;
 use crate::state::query::RunQuery;
 use crate::state::recall::stored::tests::{RANKS, all_ranks, record};
-use crate::state::replay;
+use crate::state::restore;
 use crate::state::run::Run;
 use crate::state::steps::placed::Placed;
 use crate::store::directory::Layout;
@@ -41,7 +41,7 @@ impl Stage {
         let clock = ServerClock::start();
         let mut runs = Collection::default();
         let run = Run::new(id.clone(), RANKS, clock.now()).keeping(1);
-        runs.add(Replayed::new(run, clock.now()));
+        runs.add(Restored::new(run, clock.now()));
         let (metrics, vitals) = (Arc::new(Metrics::new()), Vitals::default());
         let (sealer, _thread) = Sealer::start(layout.clone(), &vitals).unwrap();
         let unused = Writer::new(layout.clone());
@@ -86,10 +86,10 @@ impl Stage {
 async fn steps_that_have_left_memory_are_shown_unchanged() {
     let mut stage = Stage::new();
     stage.send_steps(0..60).await;
-    let run = replay::run(&stage.layout, &stage.id).unwrap().unwrap();
+    let run = restore::run(&stage.layout, &stage.id).unwrap().unwrap();
     assert!(stage.layout.folder(&stage.id).segment(1).exists(), "some steps are sealed");
     for step in 0..60 {
-        // Replay holds all of this run in memory.
+        // Restoring holds all of this run in memory.
         let known = run.placed(Some(Step(step))).unwrap();
         let placed = stage.place(step).await.unwrap();
         assert_eq!(placed.records, known.records, "step {step}");

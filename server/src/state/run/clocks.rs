@@ -119,9 +119,9 @@ mod tests {
     #[test]
     fn a_clock_that_no_rank_uses_is_replaced() {
         let mut clocks = Clocks::default();
-        for life in 0..100 {
+        for start in 0..100 {
             // A single rank, which restarts with a new clock each time.
-            let number = clocks.number(&format!("boot-{life}"), [None].into_iter());
+            let number = clocks.number(&format!("boot-{start}"), [None].into_iter());
             assert_eq!(number, 0);
         }
         assert_eq!(clocks.number("boot-99", [Some(0)].into_iter()), 0, "the name is known");

@@ -70,8 +70,8 @@ fn is_same(one: &PastFault, other: &PastFault) -> bool {
 
 /// Returns `fault` without the steps for which the report now names another cause for the same culprit.
 fn ended_before(mut fault: PastFault, found: &[PastFault]) -> PastFault {
-    let of_culprit = found.iter().filter(|other| other.culprit == fault.culprit).map(|other| other.steps.0);
-    if let Some(renamed) = of_culprit.filter(|&first| first > fault.steps.0).min() {
+    let begun = found.iter().filter(|other| other.culprit == fault.culprit).map(|other| other.steps.0);
+    if let Some(renamed) = begun.filter(|&first| first > fault.steps.0).min() {
         fault.steps.1 = fault.steps.1.min(renamed - 1);
     }
     fault

@@ -8,7 +8,7 @@ use wire::clock::ServerNanos;
 use wire::event::Event;
 use wire::ids::Rank;
 
-use super::lives::{self, Denied};
+use super::incarnations::{self, Denied};
 use super::notes::{self, Arrival, Heard};
 use super::{RankState, Run};
 use crate::state::budget;
@@ -28,7 +28,7 @@ impl Run {
     }
 
     /// Decides whether `batch` is accepted now, and counts a refusal. The server has accepted batches since `since`.
-    /// Replay does not call this: a stored batch was accepted when it arrived.
+    /// Restoring does not call this: a stored batch was accepted when it arrived.
     ///
     /// # Errors
     /// Returns the reason ([`ApplyError`]) if the batch is not accepted.
@@ -39,8 +39,8 @@ impl Run {
             if bytes > budget::RANK_BYTES {
                 return Err(ApplyError::TooMuchSaid { run: self.id.clone(), bytes });
             }
-            let lives = &mut self.ranks.speaking(batch.rank.0 as usize).lives;
-            lives.admit(batch, now, since).map_err(|denied| self.explain(batch.rank, denied))
+            let incarnations = &mut self.ranks.speaking(batch.rank.0 as usize).incarnations;
+            incarnations.admit(batch, now, since).map_err(|denied| self.explain(batch.rank, denied))
         });
         if let Err(error) = &admitted
             && error.is_refusal()
@@ -60,7 +60,7 @@ impl Run {
             Denied::Taken { heard_ago } => {
                 ApplyError::Taken { run, rank, heard_ago_millis: millis(heard_ago) }
             }
-            Denied::TooManyLives => ApplyError::TooManyLives { run, rank },
+            Denied::TooManyIncarnations => ApplyError::TooManyIncarnations { run, rank },
             Denied::TooOld => ApplyError::TooOld { run, rank },
         }
     }
@@ -90,8 +90,8 @@ impl Run {
         let rank = batch.rank;
         let state = self.ranks.speaking(rank.0 as usize);
         let bytes_before = if state.last_seen.is_some() { state.bytes() } else { 0 };
-        state.lives.store(&batch, now);
-        if state.lives.is_past(batch.incarnation) && !lives::is_goodbye_by_another(&batch) {
+        state.incarnations.store(&batch, now);
+        if state.incarnations.is_past(batch.incarnation) && !incarnations::is_bye_of_launcher(&batch) {
             // Its steps are those of an attempt that has ended, and the rank's state is that of a later process.
             batch.events.iter().for_each(|event| self.incoming.add_late(event));
             return Ok(());
@@ -119,7 +119,7 @@ impl Run {
     fn check_new(&mut self, batch: &Batch) -> Result<(), ApplyError> {
         Self::check_alone(batch)?;
         self.enter_world(batch)?;
-        let new = self.ranks.speaking(batch.rank.0 as usize).lives.is_new(batch);
+        let new = self.ranks.speaking(batch.rank.0 as usize).incarnations.is_new(batch);
         new.map_err(|denied| self.explain(batch.rank, denied))
     }
 
@@ -128,12 +128,19 @@ impl Run {
     fn hear_process(&mut self, batch: &Batch, now: ServerNanos) -> bool {
         let state = self.ranks.speaking(batch.rank.0 as usize);
         let is_another = state.incarnation != Some(batch.incarnation);
-        let by_launcher = is_another && lives::is_goodbye_by_another(batch);
+        let by_launcher = is_another && incarnations::is_bye_of_launcher(batch);
         if is_another && !by_launcher {
             // Another process has a new clock and counts its collectives from the start.
-            let RankState { lives, usage, device_errors, lifeline, .. } = std::mem::take(state);
+            let RankState { incarnations, usage, device_errors, lifeline, .. } = std::mem::take(state);
             let incarnation = Some(batch.incarnation);
-            *state = RankState { lives, usage, device_errors, lifeline, incarnation, ..RankState::default() };
+            *state = RankState {
+                incarnations,
+                usage,
+                device_errors,
+                lifeline,
+                incarnation,
+                ..RankState::default()
+            };
             self.begin_attempt(batch);
         }
         if !by_launcher {
@@ -170,7 +177,7 @@ impl Run {
     fn close_steps(&mut self) {
         self.incoming.set_absent(self.absent_ranks());
         let mut closed = self.incoming.close_ready();
-        if self.all_said_goodbye() {
+        if self.all_said_bye() {
             closed.extend(self.incoming.close_all());
         }
         self.steps.wait(closed);

@@ -36,8 +36,8 @@ impl RankLayouts {
         let module = layout.module;
         self.bytes += held_bytes(&layout);
         let replaced = self.known.insert((module, layout.generation), Arc::new(layout));
-        let of_module = || self.known.range((module, 0)..=(module, u32::MAX));
-        let oldest = of_module().next().map(|(key, _)| *key).filter(|_| of_module().count() > MAX_HISTORY);
+        let history = || self.known.range((module, 0)..=(module, u32::MAX));
+        let oldest = history().next().map(|(key, _)| *key).filter(|_| history().count() > MAX_HISTORY);
         let removed = oldest.and_then(|key| self.known.remove(&key));
         for gone in replaced.iter().chain(&removed) {
             self.bytes -= held_bytes(gone);
@@ -68,8 +68,10 @@ impl Run {
 
     /// Returns the ranks that have other parameters in a bucket of one of these layouts of rank 0.
     pub(super) fn other_layouts(&self, of_rank_0: &[Arc<Layout>]) -> Vec<Rank> {
-        let ranks =
-            self.ranks.iter().filter(|(_, state)| of_rank_0.iter().any(|one| state.layouts.differs(one)));
+        let ranks = self
+            .ranks
+            .iter()
+            .filter(|(_, state)| of_rank_0.iter().any(|layout| state.layouts.differs(layout)));
         ranks.map(|(rank, _)| Rank(rank as u32)).collect()
     }
 
@@ -77,13 +79,13 @@ impl Run {
     #[must_use]
     pub fn layouts(&self) -> Vec<ModuleLayouts> {
         let all: Vec<Arc<Layout>> = self.layouts_of_rank_0().cloned().collect();
-        let of_module = |layouts: &[Arc<Layout>]| ModuleLayouts {
+        let module = |layouts: &[Arc<Layout>]| ModuleLayouts {
             module: layouts[0].module,
             class: layouts[0].class.clone(),
             layouts: layouts.iter().map(|layout| (**layout).clone()).collect(),
             different: self.other_layouts(layouts),
         };
-        all.chunk_by(|a, b| a.module == b.module).map(of_module).collect()
+        all.chunk_by(|a, b| a.module == b.module).map(module).collect()
     }
 }
 

@@ -27,11 +27,11 @@ pub struct OwnCode {
 impl OwnCode {
     /// Returns the approximate size, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        let of_lines: usize = self.lines.iter().map(|line| size_of_val(line) + line.bytes()).sum();
-        self.bytes_of_steps() + of_lines
+        let lines: usize = self.lines.iter().map(|line| size_of_val(line) + line.bytes()).sum();
+        self.long_step_bytes() + lines
     }
 
-    fn bytes_of_steps(&self) -> usize {
+    fn long_step_bytes(&self) -> usize {
         self.longest.iter().chain(&self.newest).map(|long| size_of::<LongStep>() + long.bytes()).sum()
     }
 
@@ -42,10 +42,10 @@ impl OwnCode {
             self.longest.extend(self.newest.pop_front());
         }
         let share = LONG_STEPS_BYTES / ranks.max(1);
-        while self.longest.len() > LONGEST || !self.longest.is_empty() && self.bytes_of_steps() > share {
+        while self.longest.len() > LONGEST || !self.longest.is_empty() && self.long_step_bytes() > share {
             self.drop_shortest();
         }
-        while self.bytes_of_steps() > share {
+        while self.long_step_bytes() > share {
             self.newest.pop_front();
         }
     }

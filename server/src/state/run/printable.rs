@@ -74,9 +74,9 @@ pub(super) fn with_printable_rows(mut summary: TraceSummary) -> TraceSummary {
 
 /// Escapes the names of parameters and modules, which appear in lines of reports.
 pub(super) fn with_printable_parameters(mut layout: Layout) -> Layout {
-    let of_buckets = layout.buckets.iter_mut();
-    let of_buckets = of_buckets.flat_map(|bucket| bucket.parameters.iter_mut().chain([&mut bucket.dtype]));
-    for text in of_buckets.chain([&mut layout.class]) {
+    let texts = layout.buckets.iter_mut();
+    let texts = texts.flat_map(|bucket| bucket.parameters.iter_mut().chain([&mut bucket.dtype]));
+    for text in texts.chain([&mut layout.class]) {
         if let Cow::Owned(changed) = one_line(text) {
             *text = changed;
         }

@@ -132,17 +132,20 @@ impl Run {
     /// Returns the stacks of the newest and longest long steps of each of `ranks` ranks, oldest first.
     #[must_use]
     pub fn long_steps(&self, ranks: usize) -> Vec<Vec<Arc<LongStep>>> {
-        self.of_code(ranks, OwnCode::long_steps)
+        self.own_code(ranks, OwnCode::long_steps)
     }
 
     /// Returns the lines of code in which each of `ranks` ranks does what its spans record, as far as they are known.
     #[must_use]
     pub fn span_lines(&self, ranks: usize) -> Vec<Vec<SpanLine>> {
-        self.of_code(ranks, OwnCode::lines)
+        self.own_code(ranks, OwnCode::lines)
     }
 
-    fn of_code<T>(&self, ranks: usize, of: impl Fn(&OwnCode) -> Vec<T>) -> Vec<Vec<T>> {
-        self.ranks.first(ranks).map(|rank| rank.map(|rank| of(&rank.own_code)).unwrap_or_default()).collect()
+    fn own_code<T>(&self, ranks: usize, read: impl Fn(&OwnCode) -> Vec<T>) -> Vec<Vec<T>> {
+        self.ranks
+            .first(ranks)
+            .map(|rank| rank.map(|rank| read(&rank.own_code)).unwrap_or_default())
+            .collect()
     }
 
     /// Asks ranks (`None`: all) for their stacks, in the answer to their next batch. Returns false if there is no such

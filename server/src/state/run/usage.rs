@@ -309,8 +309,8 @@ impl Run {
     #[must_use]
     pub fn usage(&self, usage: Usage) -> Vec<MeasureHistory> {
         let empty = RankUsage::default();
-        let of_rank = |state: Option<&RankState>| state.map_or(&empty, |state| &state.usage).history(usage);
-        self.ranks.ever().map(of_rank).collect()
+        let history = |state: Option<&RankState>| state.map_or(&empty, |state| &state.usage).history(usage);
+        self.ranks.ever().map(history).collect()
     }
 }
 

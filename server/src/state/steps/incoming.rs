@@ -288,8 +288,8 @@ impl Incoming {
         bytes += self.world_size * CLAIMED_RANK_BYTES;
         for (rank, partial) in gathered {
             let slot = ranks.get_mut(rank.0 as usize)?;
-            if let Some((records, of_rank)) = partial.ended() {
-                bytes += of_rank;
+            if let Some((records, rank_bytes)) = partial.ended() {
+                bytes += rank_bytes;
                 *slot = Some(records);
             }
         }

@@ -37,14 +37,14 @@ impl Task {
     pub(super) fn publish(&mut self) {
         let now = self.clock.now();
         self.notice_a_stop(now);
-        let of_all = REPORT_ONE_EVERY_NANOS.saturating_mul(self.runs.held.len() as i64);
-        let every = REPORT_AT_LEAST_EVERY_NANOS.max(of_all);
+        let for_all_runs = REPORT_ONE_EVERY_NANOS.saturating_mul(self.runs.held.len() as i64);
+        let interval = REPORT_AT_LEAST_EVERY_NANOS.max(for_all_runs);
         for (id, held) in &mut self.runs.held {
             held.run.tick(now);
             if held.run.has_work() && !std::mem::replace(&mut held.is_queued, true) {
                 self.lines.analyze.push_back(id.clone());
             }
-            held.look_at_the_clock(now, every);
+            held.look_at_the_clock(now, interval);
             if held.is_stale && !held.is_reporting && held.report_is_due(now) {
                 held.is_reporting = true;
                 self.lines.report.push_back(id.clone());

@@ -57,10 +57,10 @@ impl Task {
         let now = self.clock.now();
         let Some(held) = self.runs.held.get_mut(id) else { return };
         let Some(report) = held.report.as_ref().filter(|_| self.layout.is_some()) else { return };
-        let every = if held.run.is_over(now) { Duration::ZERO } else { EXAMPLE_EVERY };
+        let pause = if held.run.is_over(now) { Duration::ZERO } else { EXAMPLE_EVERY };
         let examples = report.verdicts.iter().filter_map(|verdict| verdict.example_step.map(Step));
         for step in examples.filter(|&step| !held.run.has_records(step)) {
-            if self.lines.recall.is_empty() && held.examples.is_due(step, every) {
+            if self.lines.recall.is_empty() && held.examples.is_due(step, pause) {
                 self.lines.recall.push_back(Request { run: id.clone(), step, reply: None });
                 return;
             }

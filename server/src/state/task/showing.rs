@@ -13,10 +13,10 @@ pub(super) const REPORT_SHARE: i64 = 10;
 const LIVE_STEPS: usize = 2_000;
 
 impl Held {
-    /// Marks the run as changed if its state has changed, or if its report is older than `every` nanoseconds: with time
+    /// Marks the run as changed if its state has changed, or if its report is older than `interval` nanoseconds: with time
     /// alone a rank falls silent and a hang grows older.
-    pub(super) fn look_at_the_clock(&mut self, now: ServerNanos, every: i64) {
-        let aged = self.reported_at.is_none_or(|at| now - at >= every);
+    pub(super) fn look_at_the_clock(&mut self, now: ServerNanos, interval: i64) {
+        let aged = self.reported_at.is_none_or(|at| now - at >= interval);
         if self.has_new_state(now) || (aged && !self.run.is_over(now)) {
             self.changed();
         }
@@ -31,9 +31,9 @@ impl Held {
     }
 
     pub(super) fn report_is_due(&self, now: ServerNanos) -> bool {
-        let every = self.pace.report_every_nanos(self.run.first_seen(), now);
-        let every = every.max(self.report_took_nanos.saturating_mul(REPORT_SHARE));
-        self.has_new_state(now) || self.reported_at.is_none_or(|at| now - at >= every)
+        let interval = self.pace.report_every_nanos(self.run.first_seen(), now);
+        let interval = interval.max(self.report_took_nanos.saturating_mul(REPORT_SHARE));
+        self.has_new_state(now) || self.reported_at.is_none_or(|at| now - at >= interval)
     }
 
     /// Returns a new snapshot: the newest steps and the newest report. Returns `None` before the first report.

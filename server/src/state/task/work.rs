@@ -13,7 +13,7 @@ use super::showing::REPORT_SHARE;
 use crate::state::budget::RECENT_STEPS;
 use crate::state::collection::Held;
 use crate::state::recall::request::{Read, Request};
-use crate::state::replay;
+use crate::state::restore;
 use crate::state::run::Run;
 use crate::state::snapshot::Snapshot;
 use crate::state::steps::placed::Done;
@@ -136,7 +136,7 @@ impl Task {
         let Some(layout) = self.layout.clone() else { return };
         self.under_way.loading += 1;
         self.threads.spawn_blocking(move || {
-            let loaded = guarded(|| replay::run(&layout, &run).map_err(|error| error.to_string()));
+            let loaded = guarded(|| restore::run(&layout, &run).map_err(|error| error.to_string()));
             let loaded = loaded.and_then(|loaded| loaded).map(|loaded| loaded.map(Box::new));
             Outcome::Loaded { run, loaded }
         });

@@ -126,17 +126,17 @@ fn a_thousand_ranks_keep_all_measures_at_the_full_rate() {
 
 #[test]
 fn the_last_minute_is_summarized_over_ranks() {
-    let of = |used: [u64; 2]| {
+    let using = |used: [u64; 2]| {
         let mut rank = rank(0..700, MOST);
         (700..800).for_each(|second| rank.add_host(at(second), &host(used[second as usize % 2]), MOST));
         rank
     };
-    let ranks = [of([400, 600]), of([100, 100]), of([900, 900]), of([0, 200])];
+    let ranks = [using([400, 600]), using([100, 100]), using([900, 900]), using([0, 200])];
     let recent = recent(ranks.iter().enumerate().map(|(at, rank)| (at as u32, rank)));
-    let used = recent.iter().find(|one| one.usage == Usage::ProcessorUse).unwrap();
+    let used = recent.iter().find(|summary| summary.usage == Usage::ProcessorUse).unwrap();
     assert_eq!((used.ranks, used.median, used.low, used.high), (4, 0.1, (0.1, 1), (0.9, 2)));
     assert_eq!(used.most, 0.9);
-    assert!(recent.iter().all(|one| !one.usage.is_of_device()), "no rank has a device");
+    assert!(recent.iter().all(|summary| !summary.usage.is_of_device()), "no rank has a device");
 }
 
 proptest! {

@@ -170,19 +170,19 @@ fn records_beyond_the_limit_of_a_rank_in_a_step_are_counted_and_dropped() {
 fn an_open_step_takes_little_and_all_of_it_is_counted() {
     let mut incoming = Incoming::new(2);
     (0..10_000).for_each(|step| incoming.add(Rank(0), &end_of(step)));
-    let of_ends = incoming.bytes();
-    assert!((150..400).contains(&(of_ends / 10_000)), "{of_ends} bytes");
+    let ends = incoming.bytes();
+    assert!((150..400).contains(&(ends / 10_000)), "{ends} bytes");
     (0..10_000).for_each(|step| incoming.add(Rank(0), &span_of(step)));
     // A vector begins with room for four.
-    let of_spans = incoming.bytes() - of_ends;
-    assert!(of_spans >= 10_000 * 4 * size_of::<Span>(), "{of_spans} bytes");
+    let spans = incoming.bytes() - ends;
+    assert!(spans >= 10_000 * 4 * size_of::<Span>(), "{spans} bytes");
     (0..10_000).for_each(|step| incoming.add(Rank(0), &collective_of(step)));
-    let of_collectives = incoming.bytes() - of_ends - of_spans;
-    assert!(of_collectives >= 10_000 * 4 * size_of::<BucketRecord>(), "{of_collectives} bytes");
-    let of_open = incoming.bytes() / 10_000;
+    let collectives = incoming.bytes() - ends - spans;
+    assert!(collectives >= 10_000 * 4 * size_of::<BucketRecord>(), "{collectives} bytes");
+    let open_bytes = incoming.bytes() / 10_000;
     let closed = incoming.close_all();
     assert_eq!((closed.len(), incoming.bytes()), (10_000, 0));
-    assert!(closed[0].bytes < of_open, "no spare room: {} of {of_open} bytes", closed[0].bytes);
+    assert!(closed[0].bytes < open_bytes, "no spare room: {} of {open_bytes} bytes", closed[0].bytes);
 }
 
 #[test]

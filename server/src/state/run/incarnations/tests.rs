@@ -26,14 +26,14 @@ fn batch(incarnation: u64, seq: u64) -> Batch {
     }
 }
 
-fn goodbye(incarnation: u64, seq: u64) -> Batch {
+fn bye(incarnation: u64, seq: u64) -> Batch {
     let bye = Note::Bye(Bye { completed: false, reason: "killed".into() });
     Batch { notes: vec![bye], ..batch(incarnation, seq) }
 }
 
 /// The incarnations of a rank, with batches sent at given times.
 #[derive(Default)]
-struct Rank0(Lives);
+struct Rank0(Incarnations);
 
 impl Rank0 {
     fn say(&mut self, seconds: f64, batch: &Batch) -> Result<(), Denied> {
@@ -61,10 +61,10 @@ fn a_restarted_rank_is_accepted_whatever_its_clock_shows() {
 fn after_an_end_of_run_message_the_next_incarnation_is_accepted_at_once() {
     let mut rank = Rank0::default();
     rank.say(0.0, &batch(100, 0)).unwrap();
-    rank.say(0.1, &goodbye(100, 1)).unwrap();
+    rank.say(0.1, &bye(100, 1)).unwrap();
     rank.say(0.2, &batch(50, 0)).unwrap();
     // The launcher sends the message for an incarnation that no longer can.
-    rank.say(0.3, &goodbye(7_777, 0)).unwrap();
+    rank.say(0.3, &bye(7_777, 0)).unwrap();
     rank.say(0.4, &batch(40, 0)).unwrap();
 }
 
@@ -99,7 +99,7 @@ fn what_a_process_could_not_send_is_accepted_while_its_successor_runs_and_does_n
         rank.say(60.0 + seq as f64, &batch(1, seq)).unwrap();
         rank.say(60.5 + seq as f64, &batch(2, seq)).unwrap();
     }
-    rank.say(64.0, &goodbye(1, 4)).unwrap();
+    rank.say(64.0, &bye(1, 4)).unwrap();
     assert_eq!(rank.say(64.1, &batch(1, 2)), Err(Denied::Duplicate));
     rank.say(64.2, &batch(2, 4)).unwrap();
     // A third one waits until the second one is silent.
@@ -135,11 +135,11 @@ fn an_old_claim_does_not_delay_a_restart() {
 
 #[test]
 fn silence_while_the_server_was_down_does_not_count() {
-    let mut lives = Lives::default();
-    lives.store(&batch(1, 0), ServerNanos(0));
+    let mut incarnations = Incarnations::default();
+    incarnations.store(&batch(1, 0), ServerNanos(0));
     let (began, now) = (ServerNanos(60 * SECOND), ServerNanos(61 * SECOND));
-    assert!(matches!(lives.admit(&batch(2, 0), now, began), Err(Denied::Wait { .. })));
-    lives.admit(&batch(1, 1), now, began).unwrap();
+    assert!(matches!(incarnations.admit(&batch(2, 0), now, began), Err(Denied::Wait { .. })));
+    incarnations.admit(&batch(1, 1), now, began).unwrap();
 }
 
 #[test]
@@ -147,20 +147,20 @@ fn drops_of_all_incarnations_are_summed() {
     use wire::batch::DropReason;
     use wire::event::EventKind;
     let drop = |count| Drop { kind: EventKind::Bucket, reason: DropReason::RingFull, count };
-    let mut lives = Lives::default();
+    let mut incarnations = Incarnations::default();
     for (incarnation, seq, count) in [(1, 0, 2), (1, 1, 5), (2, 0, 3)] {
-        lives.store(&Batch { drops: vec![drop(count)], ..batch(incarnation, seq) }, ServerNanos(0));
+        incarnations.store(&Batch { drops: vec![drop(count)], ..batch(incarnation, seq) }, ServerNanos(0));
     }
-    assert_eq!(lives.drops(), [drop(8)]);
+    assert_eq!(incarnations.drops(), [drop(8)]);
 }
 
 #[test]
 fn incarnations_and_ranges_are_bounded() {
     let mut rank = Rank0::default();
-    for life in 0..MAX_LIVES as u64 {
-        rank.say(life as f64 * 10.0, &batch(life, 0)).unwrap();
+    for number in 0..MAX_INCARNATIONS as u64 {
+        rank.say(number as f64 * 10.0, &batch(number, 0)).unwrap();
     }
-    assert_eq!(rank.say(1e6, &batch(u64::MAX, 0)), Err(Denied::TooManyLives));
+    assert_eq!(rank.say(1e6, &batch(u64::MAX, 0)), Err(Denied::TooManyIncarnations));
     let mut numbers = Numbers::default();
     for number in 0..10_000 {
         numbers.add(BatchSeq(number * 2), 0);
@@ -193,9 +193,9 @@ fn dropped(incarnation: u64, seq: u64, reason: DropReason, count: u64) -> Batch 
 
 /// Returns how many batches are missing after these arrived.
 fn missing(batches: &[Batch]) -> u64 {
-    let mut lives = Lives::default();
-    batches.iter().for_each(|batch| lives.store(batch, ServerNanos(0)));
-    lives.missing()
+    let mut incarnations = Incarnations::default();
+    batches.iter().for_each(|batch| incarnations.store(batch, ServerNanos(0)));
+    incarnations.missing()
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn batches_before_and_between_those_that_arrived_are_missing() {
     assert_eq!(missing(&seqs(&[30, 31])), 30);
     assert_eq!(missing(&seqs(&[0, 1, 5, 6, 8])), 4);
     assert_eq!(missing(&[batch(1, 0), batch(2, 3), batch(1, 2)]), 4, "of both processes");
-    assert_eq!(missing(&[batch(1, 0), batch(1, 1), goodbye(7, 0)]), 0, "a launcher says goodbye");
+    assert_eq!(missing(&[batch(1, 0), batch(1, 1), bye(7, 0)]), 0, "a launcher says bye");
 }
 
 #[test]

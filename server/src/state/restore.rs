@@ -1,4 +1,4 @@
-//! Replays runs from disk: applies the same batches in the same order through the same code as when they arrived.
+//! Restores runs from disk: applies the same batches in the same order through the same code as when they arrived.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,17 +17,17 @@ use crate::store::segment::Received;
 
 /// All runs of a data directory.
 #[derive(Default)]
-pub struct Replayed {
+pub struct AllRuns {
     /// The readable runs.
     pub runs: BTreeMap<RunId, Run>,
     /// The unreadable runs, with the reason for each. Their files are left unchanged.
     pub aside: BTreeMap<RunId, String>,
 }
 
-/// The number of batches of a run between two looks at the memory of all replayed runs.
+/// The number of batches of a run between two looks at the memory of all restored runs.
 const LOOK_EVERY: usize = 64;
 
-/// The memory of all runs that are replayed for one server, some of them at the same time.
+/// The memory of all runs that are restored for one server, some of them at the same time.
 #[derive(Default)]
 pub struct Room(AtomicUsize);
 
@@ -62,13 +62,13 @@ impl Drop for Taken<'_> {
 }
 
 impl Room {
-    /// Notes that a replayed run of this size has left memory.
+    /// Notes that a restored run of this size has left memory.
     pub fn leave(&self, bytes: usize) {
         self.0.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
-/// Replays one run. Returns `None` if its directory holds no batch and never did.
+/// Restores one run. Returns `None` if its directory holds no batch and never did.
 ///
 /// # Errors
 /// Returns an error if the run's files cannot be read or have invalid content, or if no batch is left undamaged.
@@ -76,12 +76,12 @@ pub fn run(layout: &Layout, id: &RunId) -> Result<Option<Run>, StoreError> {
     run_within(layout, id, &Room::default())
 }
 
-/// Replays one run like [`run`], within the memory of all that are replayed.
+/// Restores one run like [`run`], within the memory of all that are restored.
 fn run_within(layout: &Layout, id: &RunId, room: &Room) -> Result<Option<Run>, StoreError> {
-    let mut replayed: Option<Run> = None;
+    let mut restored: Option<Run> = None;
     let (mut taken, mut batches) = (Taken { room, bytes: 0 }, 0_usize);
     let condition = each_batch(&layout.folder(id), |Received { at, batch }| {
-        let run = replayed.get_or_insert_with(|| Run::new(id.clone(), batch.world_size, at));
+        let run = restored.get_or_insert_with(|| Run::new(id.clone(), batch.world_size, at));
         // Batches that were refused or duplicate when they arrived are so again.
         let _refused_again = run.apply(batch, at);
         batches += 1;
@@ -90,14 +90,14 @@ fn run_within(layout: &Layout, id: &RunId, room: &Room) -> Result<Option<Run>, S
         }
         Ok::<(), StoreError>(())
     })?;
-    replayed.iter_mut().for_each(|run| taken.look_at(run));
+    restored.iter_mut().for_each(|run| taken.look_at(run));
     // The run stays in memory, so the room stays taken.
     taken.bytes = 0;
-    if replayed.is_none() && condition.has_lost_batches() {
+    if restored.is_none() && condition.has_lost_batches() {
         let reasons: Vec<String> = condition.to_gaps(None).into_iter().map(|gap| gap.sentence).collect();
         return Err(StoreError::content(&layout.run(id), reasons.join("; ")));
     }
-    if let Some(run) = &mut replayed {
+    if let Some(run) = &mut restored {
         run.set_condition(condition);
         let captures = Captures::of(layout.folder(id));
         captures.newest_comparison().into_iter().for_each(|compared| run.set_traced(compared));
@@ -106,10 +106,10 @@ fn run_within(layout: &Layout, id: &RunId, room: &Room) -> Result<Option<Run>, S
             run.ask_for_trace(&ranks, request);
         }
     }
-    Ok(replayed)
+    Ok(restored)
 }
 
-/// Replays one run and passes the waterfall of every step from `first` to `last` to `visit` as the step closes. This
+/// Restores one run and passes the waterfall of every step from `first` to `last` to `visit` as the step closes. This
 /// shows steps that are no longer in any server's memory. Clocks are fitted to the probes that had arrived by then.
 ///
 /// # Errors
@@ -120,9 +120,9 @@ pub fn waterfalls<E: From<StoreError>>(
     (first, last): (Step, Step),
     mut visit: impl FnMut(&Waterfall) -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut replayed: Option<Run> = None;
+    let mut restored: Option<Run> = None;
     each_batch(&layout.folder(id), |Received { at, batch }| {
-        let run = replayed.get_or_insert_with(|| Run::new(id.clone(), batch.world_size, at));
+        let run = restored.get_or_insert_with(|| Run::new(id.clone(), batch.world_size, at));
         let closed = run.apply(batch, at).unwrap_or_default();
         for step in closed.iter().map(|closed| closed.step).filter(|step| (first..=last).contains(step)) {
             if let Some(waterfall) = run.waterfall(Some(step)) {
@@ -134,17 +134,17 @@ pub fn waterfalls<E: From<StoreError>>(
     Ok(())
 }
 
-/// Replays all runs. A run that cannot be read is set aside, and its files are left unchanged. Other runs are served as
+/// Restores all runs. A run that cannot be read is set aside, and its files are left unchanged. Other runs are served as
 /// before.
 ///
 /// # Errors
 /// Returns an error if the runs cannot be listed.
-pub fn all(layout: &Layout) -> Result<Replayed, StoreError> {
-    let mut all = Replayed::default();
+pub fn all(layout: &Layout) -> Result<AllRuns, StoreError> {
+    let mut all = AllRuns::default();
     each(
         layout,
         |id| (id.clone(), guarded_run(layout, id, &Room::default())),
-        |(id, replayed)| match replayed {
+        |(id, restored)| match restored {
             Some(Ok(run)) => drop(all.runs.insert(id, run)),
             Some(Err(reason)) => drop(all.aside.insert(id, reason)),
             None => {}
@@ -153,7 +153,7 @@ pub fn all(layout: &Layout) -> Result<Replayed, StoreError> {
     Ok(all)
 }
 
-/// Replays one run and catches panics. An error is the reason why the run cannot be read.
+/// Restores one run and catches panics. An error is the reason why the run cannot be read.
 #[must_use]
 pub fn guarded_run(layout: &Layout, id: &RunId, room: &Room) -> Option<Result<Run, String>> {
     match catch_unwind(AssertUnwindSafe(|| run_within(layout, id, room))) {

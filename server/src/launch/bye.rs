@@ -21,10 +21,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// reached notices the failure later, because the ranks are silent.
 pub(super) async fn send(job: &Job, ranks: u32, failed: &[Failed]) {
     let post = Post::new(job);
-    let goodbye = |&Failed { rank, status, at }: &Failed| {
-        goodbye(&post.run, (Rank(rank), ranks), &how_it_ended(status), at)
+    let bye = |&Failed { rank, status, at }: &Failed| {
+        bye(&post.run, (Rank(rank), ranks), &how_it_ended(status), at)
     };
-    let messages: Vec<Batch> = failed.iter().map(goodbye).collect();
+    let messages: Vec<Batch> = failed.iter().map(bye).collect();
     let work = move || {
         // A job that sent no records has no run on the server, and these messages must not create one.
         if post.get("/summary").is_some() {
@@ -49,8 +49,8 @@ pub(super) async fn send_for_launcher(job: &Job, ends: Ends, was_interrupted: bo
             return;
         };
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let here = report.hosts.iter().filter(|of| of.host == host);
-        let ranks: Vec<Rank> = here.flat_map(|of| of.ranks.0..=of.ranks.1).map(Rank).collect();
+        let here = report.hosts.iter().filter(|placed| placed.host == host);
+        let ranks: Vec<Rank> = here.flat_map(|placed| placed.ranks.0..=placed.ranks.1).map(Rank).collect();
         let how = if was_interrupted {
             "was interrupted with the job"
         } else {
@@ -60,8 +60,8 @@ pub(super) async fn send_for_launcher(job: &Job, ends: Ends, was_interrupted: bo
         let now = SystemTime::now();
         let all_were_seen = ranks.iter().all(|rank| ends.contains_key(rank));
         let end = |rank: &Rank| ends.get(rank).copied().filter(|_| all_were_seen).unwrap_or(now);
-        let goodbye = |rank: &Rank| goodbye(&post.run, (*rank, report.ranks), how, end(rank));
-        let messages: Vec<Batch> = ranks.iter().map(goodbye).collect();
+        let bye = |rank: &Rank| bye(&post.run, (*rank, report.ranks), how, end(rank));
+        let messages: Vec<Batch> = ranks.iter().map(bye).collect();
         post.send(&messages);
     };
     let _panicked = tokio::task::spawn_blocking(work).await;
@@ -122,7 +122,7 @@ pub(crate) fn client() -> ureq::Agent {
 }
 
 /// Returns the end-of-run message of a rank of `ranks`, which says how it ended ("was killed by signal 9") and when.
-fn goodbye(run: &RunId, (rank, ranks): (Rank, u32), how: &str, at: SystemTime) -> Batch {
+fn bye(run: &RunId, (rank, ranks): (Rank, u32), how: &str, at: SystemTime) -> Batch {
     let since_epoch = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     Batch {
         run: run.clone(),

@@ -23,22 +23,23 @@ const CLAIM_NANOS: i64 = 10_000_000_000;
 /// The largest number of claims to one place, 24 bytes each.
 const MAX_CLAIMS: usize = 64;
 /// The largest number of incarnations of one rank: a restart every ten minutes for a week. Each takes about 100 bytes.
-const MAX_LIVES: usize = 1_024;
+const MAX_INCARNATIONS: usize = 1_024;
 /// The largest number of ranges of sequence numbers per incarnation, 24 bytes each. The gap between two ranges is a
 /// batch that the agent dropped, or that was stored and lost.
 const MAX_RANGES: usize = 256;
 
 /// The incarnations of one rank.
 #[derive(Default)]
-pub struct Lives {
-    lives: Vec<Life>,
+pub struct Incarnations {
+    incarnations: Vec<Arrivals>,
     speaker: Option<Speaker>,
     claims: Claims,
 }
 
-struct Life {
+/// What has arrived of one incarnation.
+struct Arrivals {
     incarnation: Incarnation,
-    /// When its first batch arrived; `None` for a launcher, which says goodbye for a rank.
+    /// When its first batch arrived; `None` for a launcher, which says bye for a rank.
     began: Option<ServerNanos>,
     numbers: Numbers,
     /// The records that the process dropped, as its newest batch reports them.
@@ -102,13 +103,13 @@ pub enum Denied {
         /// The time since the speaker was last heard from.
         heard_ago: i64,
     },
-    /// The rank has had [`MAX_LIVES`] incarnations.
-    TooManyLives,
+    /// The rank has had [`MAX_INCARNATIONS`] incarnations.
+    TooManyIncarnations,
     /// The batch's incarnation has too many gaps to tell whether the batch is a duplicate.
     TooOld,
 }
 
-impl Lives {
+impl Incarnations {
     /// Decides whether a batch is accepted, and records that its incarnation has sent. The server has accepted batches
     /// since `since`, and silence before that does not count.
     ///
@@ -116,10 +117,10 @@ impl Lives {
     /// Returns the reason ([`Denied`]) if the batch is not accepted.
     pub fn admit(&mut self, batch: &Batch, now: ServerNanos, since: ServerNanos) -> Result<(), Denied> {
         self.is_new(batch)?;
-        if self.find(batch.incarnation).is_none() && self.lives.len() >= MAX_LIVES {
-            return Err(Denied::TooManyLives);
+        if self.find(batch.incarnation).is_none() && self.incarnations.len() >= MAX_INCARNATIONS {
+            return Err(Denied::TooManyIncarnations);
         }
-        if is_goodbye_by_another(batch) || self.is_past(batch.incarnation) {
+        if is_bye_of_launcher(batch) || self.is_past(batch.incarnation) {
             return Ok(());
         }
         let Some(heard) = self.speaker_other_than(batch.incarnation).map(|heard| heard.max(since)) else {
@@ -141,9 +142,9 @@ impl Lives {
     /// arrives now.
     #[must_use]
     pub fn is_past(&self, incarnation: Incarnation) -> bool {
-        let mut newest_first = self.lives.iter().rev().filter(|life| life.began.is_some());
+        let mut newest_first = self.incarnations.iter().rev().filter(|arrived| arrived.began.is_some());
         newest_first.next().is_some_and(|newest| newest.incarnation != incarnation)
-            && newest_first.any(|life| life.incarnation == incarnation)
+            && newest_first.any(|arrived| arrived.incarnation == incarnation)
     }
 
     /// Returns the time when the speaker was last heard from, or `None` if there is none or no batch of it is stored yet.
@@ -162,22 +163,22 @@ impl Lives {
     /// # Errors
     /// Returns [`Denied::Duplicate`] or [`Denied::TooOld`] if the batch is not known to be new.
     pub fn is_new(&self, batch: &Batch) -> Result<(), Denied> {
-        self.find(batch.incarnation).map_or(Ok(()), |life| life.numbers.is_new(batch.seq))
+        self.find(batch.incarnation).map_or(Ok(()), |arrived| arrived.numbers.is_new(batch.seq))
     }
 
     /// Records that a new batch is stored.
     pub fn store(&mut self, batch: &Batch, now: ServerNanos) {
-        let at = self.lives.iter().position(|life| life.incarnation == batch.incarnation);
+        let at = self.incarnations.iter().position(|arrived| arrived.incarnation == batch.incarnation);
         let at = at.unwrap_or_else(|| {
             let (incarnation, numbers) = (batch.incarnation, Numbers::default());
-            let began = (!is_goodbye_by_another(batch)).then_some(now);
-            self.lives.push(Life { incarnation, began, numbers, drops: Vec::new() });
-            self.lives.len() - 1
+            let began = (!is_bye_of_launcher(batch)).then_some(now);
+            self.incarnations.push(Arrivals { incarnation, began, numbers, drops: Vec::new() });
+            self.incarnations.len() - 1
         });
         let is_past = self.is_past(batch.incarnation);
-        let life = &mut self.lives[at];
-        life.numbers.add(batch.seq, given_up(&batch.drops));
-        life.drops.clone_from(&batch.drops);
+        let arrived = &mut self.incarnations[at];
+        arrived.numbers.add(batch.seq, given_up(&batch.drops));
+        arrived.drops.clone_from(&batch.drops);
         if is_past {
             return;
         }
@@ -190,14 +191,14 @@ impl Lives {
 
     /// Returns when each process after the first one sent its first batch.
     pub fn restarts(&self) -> impl Iterator<Item = ServerNanos> + '_ {
-        self.lives.iter().filter_map(|life| life.began).skip(1)
+        self.incarnations.iter().filter_map(|arrived| arrived.began).skip(1)
     }
 
     /// Returns the drops of all incarnations, summed by kind and reason.
     #[must_use]
     pub fn drops(&self) -> Vec<Drop> {
         let mut all: Vec<Drop> = Vec::new();
-        for drop in self.lives.iter().flat_map(|life| &life.drops) {
+        for drop in self.incarnations.iter().flat_map(|arrived| &arrived.drops) {
             match all.iter_mut().find(|known| known.kind == drop.kind && known.reason == drop.reason) {
                 Some(known) => known.count = known.count.saturating_add(drop.count),
                 None => all.push(*drop),
@@ -210,22 +211,22 @@ impl Lives {
     /// say to have given up.
     #[must_use]
     pub fn missing(&self) -> u64 {
-        self.lives.iter().fold(0_u64, |sum, life| sum.saturating_add(life.numbers.missing()))
+        self.incarnations.iter().fold(0_u64, |sum, arrived| sum.saturating_add(arrived.numbers.missing()))
     }
 
-    fn find(&self, incarnation: Incarnation) -> Option<&Life> {
+    fn find(&self, incarnation: Incarnation) -> Option<&Arrivals> {
         // Most batches are from the newest incarnation.
-        self.lives.iter().rev().find(|life| life.incarnation == incarnation)
+        self.incarnations.iter().rev().find(|arrived| arrived.incarnation == incarnation)
     }
 }
 
 /// Returns whether a batch is an end-of-run message that the launcher sent for a rank that ended without one: it has no
 /// data that only a rank can know.
 #[must_use]
-pub fn is_goodbye_by_another(batch: &Batch) -> bool {
-    let is_goodbye = |note: &Note| matches!(note, Note::Bye(_));
+pub fn is_bye_of_launcher(batch: &Batch) -> bool {
+    let is_bye = |note: &Note| matches!(note, Note::Bye(_));
     !batch.notes.is_empty()
-        && batch.notes.iter().all(is_goodbye)
+        && batch.notes.iter().all(is_bye)
         && batch.seq == BatchSeq(0)
         && batch.events.is_empty()
         && batch.probes.is_empty()
@@ -233,8 +234,8 @@ pub fn is_goodbye_by_another(batch: &Batch) -> bool {
 
 /// Returns the number of records that a process gave up with whole batches. A full ring loses records before they are in a batch.
 fn given_up(drops: &[Drop]) -> u64 {
-    let of_batches = drops.iter().filter(|drop| drop.reason != DropReason::RingFull);
-    of_batches.fold(0_u64, |sum, drop| sum.saturating_add(drop.count))
+    let whole_batches = drops.iter().filter(|drop| drop.reason != DropReason::RingFull);
+    whole_batches.fold(0_u64, |sum, drop| sum.saturating_add(drop.count))
 }
 
 /// A range of sequence numbers that have arrived.

@@ -31,7 +31,7 @@ fn steps(layout: &Layout) -> (usize, Vec<GapKind>) {
     (run.steps().newest(usize::MAX).len(), condition.to_gaps(None).into_iter().map(|gap| gap.kind).collect())
 }
 
-/// Replays a data directory twice, as a server does, and seals all of it in between.
+/// Restores a data directory twice, as a server does, and seals all of it in between.
 fn check(name: &str, expected: usize, gaps: &[GapKind]) {
     let stored = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/stored").join(name);
     let directory = tempfile::tempdir().unwrap();
@@ -75,7 +75,7 @@ fn a_damaged_segment_without_checksums_is_reported_or_its_run_is_set_aside() {
             let mut spoilt = whole.clone();
             spoilt[at] ^= 1 << (at % 8);
             std::fs::write(&path, &spoilt).unwrap();
-            let Replayed { mut runs, aside } = all(&layout).unwrap();
+            let AllRuns { mut runs, aside } = all(&layout).unwrap();
             match runs.remove(&id) {
                 Some(run) => {
                     let gaps = run.report(1, run.first_seen()).gaps;

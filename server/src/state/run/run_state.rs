@@ -14,7 +14,7 @@ use super::{HANG_NANOS, LOST_NANOS, REPORTING_NANOS, RankState, Run, START_HANG_
 use crate::state::budget::RECENT_STEPS;
 
 impl Run {
-    pub(super) fn all_said_goodbye(&self) -> bool {
+    pub(super) fn all_said_bye(&self) -> bool {
         match self.instrumentation() {
             // A rank without a file says nothing. The others have all said hello before the first record arrives.
             Instrumentation::Trace => self.ranks.iter().all(|(_, rank)| rank.bye.is_some()),
@@ -36,7 +36,7 @@ impl Run {
     }
 
     pub(super) fn has_ended(&self) -> bool {
-        self.all_said_goodbye() && self.is_settled()
+        self.all_said_bye() && self.is_settled()
     }
 
     pub(super) fn is_lost(&self, now: ServerNanos) -> bool {
@@ -70,13 +70,13 @@ impl Run {
 
     /// Returns the progress of each rank of the world.
     fn progress(&self, now: ServerNanos, launched: impl Fn(&RankState) -> Option<Seq>) -> Vec<Progress> {
-        let of = |rank: Option<&RankState>| Progress {
+        let progress = |rank: Option<&RankState>| Progress {
             launched: rank.and_then(&launched),
             silent_seconds: rank
                 .and_then(|rank| rank.last_seen)
                 .map_or(0, |seen| (now - seen).max(0).unsigned_abs() / 1_000_000_000),
         };
-        self.ranks.world().map(of).collect()
+        self.ranks.world().map(progress).collect()
     }
 
     /// Returns the hang of a run that hangs now, or of an imported job that hung.
