@@ -174,8 +174,8 @@ fn compare(
         return Ok(known);
     }
     let (own, other) = (summary(captures, capture, rank)?, summary(captures, capture, against)?);
-    let is_it = |one: &&CapturedRank| one.rank == rank;
-    let first = match capture.ranks.iter().find(is_it).map(|one| &one.outcome) {
+    let is_it = |captured: &&CapturedRank| captured.rank == rank;
+    let first = match capture.ranks.iter().find(is_it).map(|captured| &captured.outcome) {
         Some(CaptureOutcome::Stored(stored)) => stored.first_step,
         _ => capture.first_step,
     };
@@ -189,21 +189,21 @@ fn compare(
 }
 
 fn summary(captures: &Captures, capture: &Capture, rank: Rank) -> Result<TraceSummary, String> {
-    let of_rank = |error: String| format!("rank {rank}: {error}");
-    let stored = capture.ranks.iter().find_map(|one| match &one.outcome {
-        CaptureOutcome::Stored(stored) if one.rank == rank => Some(stored),
+    let named = |error: String| format!("rank {rank}: {error}");
+    let stored = capture.ranks.iter().find_map(|captured| match &captured.outcome {
+        CaptureOutcome::Stored(stored) if captured.rank == rank => Some(stored),
         _ => None,
     });
-    let stored = stored.ok_or_else(|| of_rank("there is no trace".into()))?;
-    let bytes = captures.trace(capture.id, rank, stored).map_err(|error| of_rank(error.to_string()))?;
+    let stored = stored.ok_or_else(|| named("there is no trace".into()))?;
+    let bytes = captures.trace(capture.id, rank, stored).map_err(|error| named(error.to_string()))?;
     let plain = MultiGzDecoder::new(&bytes[..]).take(MAX_PLAIN_BYTES);
-    let trace = kineto::read(plain).map_err(|error| of_rank(error.to_string()))?;
+    let trace = kineto::read(plain).map_err(|error| named(error.to_string()))?;
     // What is missing of one of two traces would seem to differ.
     if let Some(remark) = trace.remarks.sentences().into_iter().next() {
-        return Err(of_rank(remark));
+        return Err(named(remark));
     }
     if trace.steps.is_empty() {
-        return Err(of_rank("the trace marks no step (ProfilerStep#N)".into()));
+        return Err(named("the trace marks no step (ProfilerStep#N)".into()));
     }
     let steps = device_steps(&trace);
     Ok(kineto::summary(&trace, &steps.iter().collect::<Vec<_>>()))

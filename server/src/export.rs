@@ -24,7 +24,7 @@ use wire::live::Waterfall;
 use wire::usage::Usage;
 use wire::views::RunSummary;
 
-use crate::state::usage::MeasureHistory;
+use crate::state::run::usage::MeasureHistory;
 
 /// The number of steps that are exported by default.
 pub const USUALLY_EXPORTED: u64 = 50;

@@ -44,6 +44,7 @@ use utoipa_axum::routes;
 
 use crate::captures::Capturing;
 use crate::clock::ServerClock;
+use crate::ingest::Intake;
 use crate::metrics::Metrics;
 use crate::state::hub::Hub;
 use crate::store::log::Log;
@@ -79,8 +80,8 @@ pub struct App {
     pub guard: Arc<Guard>,
     /// The record of failed threads and tasks.
     pub vitals: Vitals,
-    /// The memory for batches in flight.
-    pub room: ingest::Room,
+    /// Where batches enter.
+    pub intake: Intake,
     /// The turns of answers of many megabytes.
     pub turns: large::Turns,
     /// The places for imports.

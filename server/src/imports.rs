@@ -50,7 +50,7 @@ pub struct Read {
 #[derive(Debug, thiserror::Error)]
 pub enum NotImported {
     /// No file can be read.
-    #[error("{}{}", nothing_of(.0.len()), reasons(.0))]
+    #[error("{}{}", nothing_imported(.0.len()), reasons(.0))]
     Nothing(Vec<SkippedFile>),
     /// The files are not of one job.
     #[error(transparent)]
@@ -127,18 +127,18 @@ fn by_rank(ranks: &[ImportedRank]) -> Vec<String> {
             }
         }
     }
-    let line = |(text, of): (&str, Vec<&ImportedRank>)| match &of[..] {
+    let line = |(text, concerned): (&str, Vec<&ImportedRank>)| match &concerned[..] {
         all if all.len() == ranks.len() => text.to_owned(),
-        [one] => format!("rank {} ({}): {text}", one.rank, one.file),
+        [rank] => format!("rank {} ({}): {text}", rank.rank, rank.file),
         some => {
-            let numbers: Vec<String> = some.iter().map(|one| one.rank.to_string()).collect();
+            let numbers: Vec<String> = some.iter().map(|rank| rank.rank.to_string()).collect();
             format!("ranks {}: {text}", numbers.join(", "))
         }
     };
     by_text.into_iter().map(line).collect()
 }
 
-fn nothing_of(files: usize) -> String {
+fn nothing_imported(files: usize) -> String {
     match files {
         1 => "the file cannot be imported".into(),
         _ => format!("none of the {files} files can be imported"),
@@ -146,7 +146,7 @@ fn nothing_of(files: usize) -> String {
 }
 
 fn reasons(skipped: &[SkippedFile]) -> String {
-    let listed = skipped.iter().take(REASONS_SHOWN).map(|one| format!("{}: {}", one.file, one.reason));
+    let listed = skipped.iter().take(REASONS_SHOWN).map(|file| format!("{}: {}", file.file, file.reason));
     let more = skipped.len().saturating_sub(REASONS_SHOWN);
     let more = (more > 0).then(|| format!("and {more} more"));
     let all = listed.chain(more).collect::<Vec<_>>().join("; ");

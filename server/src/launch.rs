@@ -1,7 +1,7 @@
 //! The launcher: starts the ranks of a job, shows their output, passes signals on, and ends the job if a rank fails.
 
+mod bye;
 mod ends;
-mod epitaph;
 pub mod hooks;
 pub mod launcher;
 mod output;
@@ -23,7 +23,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use wire::ids::RunId;
 
-pub(crate) use epitaph::client;
+pub(crate) use bye::client;
 use output::{Output, Tail};
 
 /// The time after the failure of a rank in which the others may end and report an error. They then get SIGTERM.
@@ -114,13 +114,13 @@ pub async fn launch(job: &Job) -> anyhow::Result<ExitCode> {
     output.finish().await;
     let Some((rank, status)) = failure else { return Ok(ExitCode::SUCCESS) };
     match job.start {
-        Start::Ranks(of) => {
-            epitaph::send(job, of, &ranks.failed).await;
+        Start::Ranks(count) => {
+            bye::send(job, count, &ranks.failed).await;
             output.say(&describe_failure(rank, status, &ranks.tails));
         }
         Start::Launcher => {
             let ends = ends.map(ends::Watch::finish).unwrap_or_default();
-            epitaph::send_for_launcher(job, ends, ranks.were_interrupted).await;
+            bye::send_for_launcher(job, ends, ranks.were_interrupted).await;
         }
     }
     Ok(ExitCode::from(exit_code(status)))

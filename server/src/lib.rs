@@ -1,7 +1,7 @@
 //! The server behind the `paceline` program, and the program's commands.
 //!
-//! [`http`] accepts a batch, [`store`] makes it durable, and [`state`] joins it with the batches of other ranks and
-//! analyzes each step once. Readers (the live stream, the API, [`metrics`], [`export`]) get snapshots. One task owns
+//! [`http`] receives a batch, [`ingest`] passes it to [`state`], which has [`store`] make it durable, joins it with the
+//! batches of other ranks and analyzes each step once. Readers (the live stream, the API, [`metrics`], [`export`]) get snapshots. One task owns
 //! the state, so the state has no locks.
 
 pub mod captures;
@@ -10,6 +10,7 @@ pub mod clock;
 pub mod export;
 pub mod http;
 pub mod imports;
+pub mod ingest;
 pub mod launch;
 pub mod metrics;
 pub mod printable;

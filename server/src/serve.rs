@@ -24,14 +24,15 @@ use crate::http::assets::Page;
 use crate::http::connections;
 use crate::http::guard::Guard;
 use crate::http::imports::Places;
+use crate::http::large;
 use crate::http::live::Streams;
 use crate::http::{self, App};
-use crate::http::{ingest, large};
+use crate::ingest::Intake;
 use crate::metrics::Metrics;
-use crate::state::collection::{Collection, Replayed};
+use crate::state::collection::{Collection, Restored};
 use crate::state::command::Command;
 use crate::state::hub::Hub;
-use crate::state::replay::{self, Room};
+use crate::state::restore::{self, Room};
 use crate::state::run::Run;
 use crate::state::snapshot::Snapshot;
 use crate::store::batches;
@@ -89,7 +90,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Locks the data directory, replays its runs and listens.
+    /// Locks the data directory, restores its runs and listens.
     ///
     /// # Errors
     /// Returns an error if the address is in use or the directory cannot be locked, or if the address is beyond
@@ -102,8 +103,8 @@ impl Server {
         let clock = held.clock;
         let metrics = Arc::new(Metrics::new());
         let vitals = Vitals::default();
-        let (AllReplayed { runs, unsealed, stored }, runs_at) =
-            (replay_all(&layout, clock).await?, layout.clone());
+        let (AllRestored { runs, unsealed, stored }, runs_at) =
+            (restore_all(&layout, clock).await?, layout.clone());
         let (sealer, sealing) =
             Sealer::start(layout.clone(), &vitals).context("cannot start the sealer thread")?;
         sealer.seal_later(unsealed);
@@ -126,7 +127,8 @@ impl Server {
             ..Guard::default()
         };
         let over = runs.over();
-        let hub = Hub::start(runs, clock, metrics.clone(), &vitals, Some(runs_at.clone()));
+        let hub = Hub::start(runs, clock, metrics.clone(), &vitals, log.clone(), Some(runs_at.clone()));
+        let intake = Intake::new(hub.clone(), metrics.server.clone(), clock);
         let mut aside = vec![
             tokio::spawn(close_ended(hub.clone(), log.clone(), over)),
             tokio::spawn(tell_losses(hub.clone(), log.clone())),
@@ -143,7 +145,7 @@ impl Server {
             clock,
             guard: Arc::new(guard),
             vitals: vitals.clone(),
-            room: ingest::Room::default(),
+            intake,
             turns: large::Turns::default(),
             imports: Places::default(),
             streams: Streams::default(),
@@ -258,7 +260,7 @@ fn check_exposure(options: &Options) -> anyhow::Result<()> {
 
 /// What is known of all runs once they are read.
 #[derive(Default)]
-struct AllReplayed {
+struct AllRestored {
     runs: Collection,
     /// The logs of ended runs, to be sealed.
     unsealed: Vec<Closed>,
@@ -269,16 +271,16 @@ struct AllReplayed {
 /// The number of batches in each log or segment of a run, and what is lost.
 type Stored = (BTreeMap<u32, u64>, Vec<Loss>);
 
-/// Replays all runs before any log is written to.
-async fn replay_all(layout: &Layout, clock: ServerClock) -> anyhow::Result<AllReplayed> {
+/// Restores all runs before any log is written to.
+async fn restore_all(layout: &Layout, clock: ServerClock) -> anyhow::Result<AllRestored> {
     let layout = layout.clone();
     let work = move || {
-        let (mut all, room) = (AllReplayed::default(), Room::default());
-        let replayed = |id: &RunId| (id.clone(), replay_one(&layout, id, clock, &room));
-        batches::each(&layout, replayed, |(id, replayed)| match replayed {
+        let (mut all, room) = (AllRestored::default(), Room::default());
+        let restored = |id: &RunId| (id.clone(), restore_one(&layout, id, clock, &room));
+        batches::each(&layout, restored, |(id, restored)| match restored {
             Some(Ok((run, stored))) => {
                 all.stored.push((id.clone(), stored));
-                if let Replayed::Over(..) = &run {
+                if let Restored::Over(..) = &run {
                     all.unsealed.extend(logs(&layout, id));
                 }
                 all.runs.add(run);
@@ -294,26 +296,26 @@ async fn replay_all(layout: &Layout, clock: ServerClock) -> anyhow::Result<AllRe
     tokio::task::spawn_blocking(work).await.context("cannot read the data directory")?
 }
 
-fn replay_one(
+fn restore_one(
     layout: &Layout,
     id: &RunId,
     clock: ServerClock,
     room: &Room,
-) -> Option<Result<(Replayed, Stored), String>> {
+) -> Option<Result<(Restored, Stored), String>> {
     recovery::cut_and_say(layout, id);
-    let of = |run: Run| {
+    let classified = |run: Run| {
         let bytes = run.bytes();
-        let replayed = catch_unwind(AssertUnwindSafe(|| Replayed::new(run, clock.now())));
-        if !matches!(replayed, Ok(Replayed::Live(..))) {
+        let restored = catch_unwind(AssertUnwindSafe(|| Restored::new(run, clock.now())));
+        if !matches!(restored, Ok(Restored::Live(..))) {
             room.leave(bytes);
         }
-        replayed
+        restored
     };
-    let run = replay::guarded_run(layout, id, room)?;
+    let run = restore::guarded_run(layout, id, room)?;
     Some(run.and_then(|run| {
         let stored = run.stored();
-        let replayed = of(run).map_err(|_| "its summary fails: this is a defect of Paceline")?;
-        Ok((replayed, stored))
+        let restored = classified(run).map_err(|_| "its summary fails: this is a defect of Paceline")?;
+        Ok((restored, stored))
     }))
 }
 

@@ -1,7 +1,7 @@
-//! Simulates storage faults: runs the real log, sealer, recovery, replay and run on a disk that fails in many ways, from a
+//! Simulates storage faults: runs the real log, sealer, recovery, restoring and run on a disk that fails in many ways, from a
 //! seed.
 //!
-//! A seed plays several server lifetimes. In each one the server starts, accepts batches of two ranks, closes the log's
+//! A seed plays several starts of the server. In each one the server starts, accepts batches of two ranks, closes the log's
 //! file while the run is silent or another run needs its place, seals, and dies: it is killed, or the power is cut at
 //! any operation. Meanwhile the disk fails, fills up, flips bits or does not answer for up to two minutes, the whole
 //! server stands still, and someone removes the run's folder or puts a link into it. The job trains on. At the end:
@@ -31,7 +31,7 @@ use wire::event::{Event, StepRecord};
 use wire::ids::{BatchSeq, Incarnation, Rank, RunId, Step};
 
 use crate::state::refusal::ApplyError;
-use crate::state::replay;
+use crate::state::restore;
 use crate::state::run::Run;
 use crate::store::batches::{self, Condition};
 use crate::store::directory::Layout;
@@ -173,7 +173,7 @@ impl World {
             random: ChaCha8Rng::seed_from_u64(seed ^ 0x5eed),
             layout: Layout::on(Arc::new(disk.clone()), ROOT),
             disk,
-            has_stalls: seed % 4 == 0,
+            has_stalls: seed.is_multiple_of(4),
             run: RunId::new("r").expect("a valid run id"),
             agents: (0..RANKS).map(|_| Agent::default()).collect(),
             shown: None,
@@ -195,8 +195,8 @@ impl World {
 
     fn play(&mut self) {
         let is_spoilt = self.chance(3);
-        for life in 0..self.random.random_range(1..5) {
-            self.disk.note(|| format!("life {life}"));
+        for start in 0..self.random.random_range(1..5) {
+            self.disk.note(|| format!("start {start}"));
             self.draw_faults();
             // A server that cannot start is started again.
             let _outcome = self.live();
@@ -217,7 +217,7 @@ impl World {
         let _some_are_damaged = folder.newest().and_then(|newest| sealer::seal(&folder, newest));
         self.judge("after sealing");
         // Of damaged files the other laws speak.
-        self.shown = replay::run(&self.layout, &self.run).ok().flatten();
+        self.shown = restore::run(&self.layout, &self.run).ok().flatten();
         self.judge_shown("from disk");
     }
 
@@ -230,7 +230,7 @@ impl World {
         self.disk.set_faults(Faults { errors, power_cut_at, room, stalls });
     }
 
-    /// Plays one server lifetime, up to the first error.
+    /// Plays one start of the server, up to the first error.
     fn live(&mut self) -> Result<(), StoreError> {
         let folder = self.layout.folder(&self.run);
         self.layout.create()?;
@@ -280,12 +280,12 @@ impl World {
         (self.in_log, self.is_removed, self.is_linked) = (0, false, false);
         self.known = stored.values().sum::<u64>() as usize;
         writer.knows(self.run.clone(), stored, lost);
-        let replayed = replay::run(&self.layout, &self.run);
-        self.is_aside = replayed.is_err();
+        let restored = restore::run(&self.layout, &self.run);
+        self.is_aside = restored.is_err();
         self.disk.note(|| {
-            format!("shows {:?}", replayed.as_ref().map(|run| run.as_ref().map(|run| run.analyzed_range())))
+            format!("shows {:?}", restored.as_ref().map(|run| run.as_ref().map(|run| run.steps().range())))
         });
-        self.shown = replayed.ok().flatten();
+        self.shown = restored.ok().flatten();
         let now = self.disk.now();
         self.shown.iter_mut().for_each(|run| run.listen_from(now));
     }
@@ -411,8 +411,13 @@ impl World {
     /// Compares what the server shows, or shows from disk, with what it accepted.
     fn judge_shown(&self, when: &str) {
         let Some(run) = &self.shown else { return };
-        let complete: BTreeSet<Step> =
-            run.newest_steps(usize::MAX).iter().filter(|step| step.complete).map(|step| step.step).collect();
+        let complete: BTreeSet<Step> = run
+            .steps()
+            .newest(usize::MAX)
+            .iter()
+            .filter(|step| step.complete)
+            .map(|step| step.step)
+            .collect();
         let of_ranks = self.agents.iter().map(Agent::accepted_steps);
         let accepted =
             of_ranks.reduce(|all, rank| all.intersection(&rank).copied().collect()).unwrap_or_default();

@@ -12,9 +12,9 @@ use std::time::Instant;
 
 use paceline::export::chrome::Directory;
 use paceline::export::{Format, Writer, model};
-use paceline::state::replay;
+use paceline::state::restore;
 use paceline::state::run::Run;
-use paceline::state::steps::Placed;
+use paceline::state::steps::placed::Placed;
 use paceline::store::directory::Layout;
 use paceline::store::sealer;
 use serde_json::json;
@@ -98,7 +98,7 @@ fn write(format: Format, path: &Path, run: &RunSummary, steps: &[Waterfall]) -> 
 fn whole(format: Format, path: &Path, data: &Path, run: &RunSummary, last: u64) -> anyhow::Result<()> {
     let mut writer = Writer::begin(format, create(path)?, run, None)?;
     let visit = |step: &Waterfall| Ok::<_, anyhow::Error>(writer.step(step)?);
-    replay::waterfalls(&Layout::new(data), &run.run, (Step(0), Step(last)), visit)?;
+    restore::waterfalls(&Layout::new(data), &run.run, (Step(0), Step(last)), visit)?;
     Ok(writer.finish()?.flush()?)
 }
 

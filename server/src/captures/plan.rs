@@ -62,7 +62,7 @@ pub(super) fn plan(
         return Err(NotAsked::Unfit(format!("run {run} has no complete step yet: try again once it has")));
     };
     let is_torch = |name: &str, kind| kind == AttributeKind::Software && name == "torch";
-    if !report.attributes.iter().any(|one| is_torch(&one.name, one.kind)) {
+    if !report.attributes.iter().any(|attribute| is_torch(&attribute.name, attribute.kind)) {
         return Err(NotAsked::Unfit(format!(
             "no rank of run {run} has reported PyTorch, whose profiler makes the traces: start the job with `paceline \
              run torchrun ...` or `paceline attach`, or call paceline.watch()"

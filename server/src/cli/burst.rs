@@ -54,7 +54,7 @@ pub(super) fn run(arguments: &BurstArguments) -> anyhow::Result<()> {
     let answered = loop {
         let newest: Vec<RankBurst> = server.get(&path)?;
         let answered: Vec<RankBurst> =
-            newest.into_iter().filter(|one| one.burst.request >= request.number).collect();
+            newest.into_iter().filter(|sent| sent.burst.request >= request.number).collect();
         if answered.len() >= ranks || Instant::now() > deadline {
             break answered;
         }

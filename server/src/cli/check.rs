@@ -136,12 +136,12 @@ fn check(arguments: &CheckArguments) -> anyhow::Result<Vec<Check>> {
 }
 
 fn one(figure: Limited, limit: Limit, baseline: &Report, report: &Report) -> anyhow::Result<Check> {
-    let of = |report: &Report| {
+    let known = |report: &Report| {
         figure.value(report).map_err(|reason| {
             anyhow::anyhow!("{} of run {} is not known: {reason}", figure.name(), report.run)
         })
     };
-    let (before, found) = (of(baseline)?, of(report)?);
+    let (before, found) = (known(baseline)?, known(report)?);
     let bound = limit.bound(before, figure)?;
     let holds = if figure.is_maximum() { found <= bound } else { found >= bound };
     let unit = figure.unit();

@@ -15,9 +15,9 @@ use super::{ExportArguments, print, progress, runs};
 use crate::clock::ServerClock;
 use crate::export::chrome::Directory;
 use crate::export::{self, Format, Refusal, Writer};
-use crate::state::replay;
+use crate::state::restore;
 use crate::state::run::Run;
-use crate::state::usage::MeasureHistory;
+use crate::state::run::usage::MeasureHistory;
 use crate::store::directory::Layout;
 
 pub(super) fn export(arguments: &ExportArguments) -> anyhow::Result<()> {
@@ -41,7 +41,7 @@ pub(super) fn export(arguments: &ExportArguments) -> anyhow::Result<()> {
     let mut sink: Option<Sink> = None;
     let (mut steps, mut unplaced) = (0_u64, 0_u64);
     let bar = progress::bar("export", last.0 - first.0 + 1);
-    replay::waterfalls(&layout, &summary.run, (first, last), |waterfall| {
+    restore::waterfalls(&layout, &summary.run, (first, last), |waterfall| {
         bar.inc(1);
         if waterfall.rank.is_empty() {
             unplaced += 1;

@@ -20,8 +20,8 @@ use crate::launch::hooks::Hooks;
 use crate::launch::{self, Job, Start};
 use crate::run_id::new_run_id;
 use crate::serve::{Options, Server};
-use crate::state::command::Command;
 use crate::state::hub::Hub;
+use crate::state::query::RunQuery;
 use crate::store::StoreError;
 use crate::store::directory::Layout;
 
@@ -179,8 +179,8 @@ pub(super) async fn ended_report(hub: &Hub, run: &RunId, newest: usize) -> Optio
         .wait_for(|snapshot| snapshot.runs.get(run).is_some_and(|run| run.summary.state.has_ended()));
     // A job that has not sent all its records in time is reported without them.
     let _in_time = tokio::time::timeout(REPORT_WITHIN, over).await;
-    let id = run.clone();
-    let work = hub.ask(|reply| Command::Report { run: id, newest, reply }).await.ok().flatten()?;
+    let query = |reply| RunQuery::Report { newest, reply };
+    let work = hub.query(run.clone(), query).await.ok().flatten()?;
     let others = hub.snapshot();
     tokio::task::spawn_blocking(move || others.measure(work.report_with_past_faults())).await.ok()
 }

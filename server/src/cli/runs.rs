@@ -11,7 +11,7 @@ use super::leftovers::{self, Known};
 use super::{DataArgument, RunsArguments, complain, print};
 use crate::clock::ServerClock;
 use crate::export::text;
-use crate::state::replay::{self, Replayed};
+use crate::state::restore::{self, AllRuns};
 use crate::state::run::Run;
 use crate::store::directory::Layout;
 
@@ -27,7 +27,7 @@ pub(super) fn runs(arguments: &RunsArguments) -> anyhow::Result<()> {
         }
         run.summary(&report, now)
     };
-    let Replayed { runs, aside } = replay::all(&layout)?;
+    let AllRuns { runs, aside } = restore::all(&layout)?;
     let mut runs: Vec<RunSummary> = runs.values().map(&mut summary).collect();
     runs.sort_by_key(|run| std::cmp::Reverse(run.started_unix_millis));
     let unreadable: String =
@@ -51,13 +51,13 @@ pub(super) fn with_steps(
     name: &str,
 ) -> anyhow::Result<(Report, Vec<Arc<StepAnalysis>>)> {
     let run = find(&Layout::new(data.path()), name)?;
-    Ok((run.report(usize::MAX, ServerClock::start().now()), run.newest_steps(usize::MAX)))
+    Ok((run.report(usize::MAX, ServerClock::start().now()), run.steps().newest(usize::MAX)))
 }
 
 /// Reads a run from disk by its id, or the newest run for `latest`.
 pub(super) fn find(layout: &Layout, name: &str) -> anyhow::Result<Run> {
     let run = if name == "latest" {
-        let Replayed { runs, aside } = replay::all(layout)?;
+        let AllRuns { runs, aside } = restore::all(layout)?;
         for (run, reason) in aside {
             complain(&format!("{run} is left out because it cannot be read: {reason}"));
         }
@@ -69,7 +69,7 @@ pub(super) fn find(layout: &Layout, name: &str) -> anyhow::Result<Run> {
             let names: Vec<&str> = known.iter().map(RunId::as_str).take(10).collect();
             bail!("there is no run {name:?} in {}; it has {}", layout.root().display(), names.join(", "));
         }
-        replay::run(layout, &id)?
+        restore::run(layout, &id)?
     };
     run.with_context(|| format!("no runs in {}: start one with `paceline run`", layout.root().display()))
 }

@@ -165,9 +165,9 @@ fn table(worlds: &[u32], rows: &[Row], found: &Result<(ScalingRule, Vec<Efficien
         "ranks", "step", "p95", "p99", "throughput", "exposed", "efficiency", "input", "serial"
     );
     for &ranks in worlds {
-        let mut of_world: Vec<&Row> = rows.iter().filter(|row| row.report.ranks == ranks).collect();
-        of_world.sort_by(|a, b| a.period_nanos.total_cmp(&b.period_nanos));
-        let Some(row) = of_world.get(of_world.len() / 2) else { continue };
+        let mut runs: Vec<&Row> = rows.iter().filter(|row| row.report.ranks == ranks).collect();
+        runs.sort_by(|a, b| a.period_nanos.total_cmp(&b.period_nanos));
+        let Some(row) = runs.get(runs.len() / 2) else { continue };
         let efficiency =
             found.as_ref().ok().and_then(|(_, all)| all.iter().find(|efficiency| efficiency.ranks == ranks));
         let unknown = || "-".to_owned();
@@ -182,7 +182,7 @@ fn table(worlds: &[u32], rows: &[Row], found: &Result<(ScalingRule, Vec<Efficien
             row.share(&EXPOSED).map_or_else(unknown, units::percent),
             efficiency.map_or_else(unknown, written),
             row.share(&[Part::Input, Part::H2d]).map_or_else(unknown, units::percent),
-            efficiency.and_then(|one| one.serial_fraction).map_or_else(unknown, units::percent),
+            efficiency.and_then(|efficiency| efficiency.serial_fraction).map_or_else(unknown, units::percent),
         );
     }
     out + "\n" + &meaning(worlds, found)
@@ -211,9 +211,13 @@ fn meaning(worlds: &[u32], found: &Result<(ScalingRule, Vec<Efficiency>), Missin
                 "{}: the {} is the same. Efficiency is the throughput per rank over that on {base}{}.\n",
                 units::capitalized(rule.name()),
                 rule.shared(),
-                if all.iter().any(|one| one.interval.is_some()) { ", with its 95 % interval" } else { "" }
+                if all.iter().any(|efficiency| efficiency.interval.is_some()) {
+                    ", with its 95 % interval"
+                } else {
+                    ""
+                }
             );
-            if all.iter().any(|one| one.serial_fraction.is_some()) {
+            if all.iter().any(|efficiency| efficiency.serial_fraction.is_some()) {
                 out += &format!("Serial: the share of the work that does not scale ({serial}).\n");
             }
             out

@@ -10,7 +10,7 @@ use wire::views::{Report, RunSummary};
 
 use super::runs;
 use crate::clock::ServerClock;
-use crate::state::replay;
+use crate::state::restore;
 use crate::state::run::Run;
 use crate::store::batches;
 use crate::store::directory::Layout;
@@ -42,7 +42,7 @@ pub(super) fn of_run(layout: &Layout, run: &Run) -> Report {
     report
 }
 
-/// Returns the runs that may be the baseline of `own`. Only runs of the same name on fewer ranks are replayed. A run
+/// Returns the runs that may be the baseline of `own`. Only runs of the same name on fewer ranks are restored. A run
 /// that cannot be read is skipped, and `paceline runs` reports why.
 fn smaller_runs(layout: &Layout, own: &Report, now: ServerNanos) -> Vec<(RunSummary, Option<Baseline>)> {
     let is_smaller = |id: &RunId| {
@@ -50,7 +50,7 @@ fn smaller_runs(layout: &Layout, own: &Report, now: ServerNanos) -> Vec<(RunSumm
         introduction.is_some_and(|run| run.name == own.name && run.world_size < own.ranks)
     };
     let ids = layout.runs().unwrap_or_default().into_iter().filter(|id| *id != own.run).filter(is_smaller);
-    let runs = ids.filter_map(|id| replay::run(layout, &id).ok().flatten());
+    let runs = ids.filter_map(|id| restore::run(layout, &id).ok().flatten());
     runs.map(|run| {
         let report = run.report(usize::MAX, now);
         (run.summary(&report, now), Baseline::from_report(&report))

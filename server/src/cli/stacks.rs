@@ -76,7 +76,7 @@ pub(super) fn run(arguments: &StacksArguments) -> anyhow::Result<()> {
     let ranks = if arguments.newest { server.get(&path)? } else { sample(arguments, &server, &run, &path)? };
     let ranks: Vec<RankStacks> = ranks
         .into_iter()
-        .filter(|one: &RankStacks| arguments.rank.is_none_or(|rank| rank == one.rank.0))
+        .filter(|sent: &RankStacks| arguments.rank.is_none_or(|rank| rank == sent.rank.0))
         .collect();
     if ranks.is_empty() {
         bail!(
@@ -112,7 +112,7 @@ fn sample(
     loop {
         let newest: Vec<RankStacks> = server.get(path)?;
         let answered: Vec<RankStacks> =
-            newest.into_iter().filter(|one| one.stacks.request >= request.number).collect();
+            newest.into_iter().filter(|sent| sent.stacks.request >= request.number).collect();
         if answered.len() >= expected || Instant::now() > deadline {
             return Ok(answered);
         }

@@ -176,18 +176,18 @@ fn table(rows: &[Row]) -> String {
     caps.sort_by(f64::total_cmp);
     caps.dedup();
     let median = |cap: f64| {
-        let mut of: Vec<&Row> = rows.iter().filter(|row| row.cap_mib == cap).collect();
-        of.sort_by(|a, b| a.seconds_per_step.total_cmp(&b.seconds_per_step));
-        of[of.len() / 2]
+        let mut runs: Vec<&Row> = rows.iter().filter(|row| row.cap_mib == cap).collect();
+        runs.sort_by(|a, b| a.seconds_per_step.total_cmp(&b.seconds_per_step));
+        runs[runs.len() / 2]
     };
-    let of_caps: Vec<&Row> = caps.into_iter().map(median).collect();
+    let medians: Vec<&Row> = caps.into_iter().map(median).collect();
     let mut out = format!(
         "{:>10}{:>10}{:>12}{:>12}{:>14}{:>16}{:>10}{:>12}",
         "cap", "buckets", "s/step", "p95", "samples/s", "communication", "overlap", "exposed"
     );
     let has_accuracy = rows.iter().any(|row| row.known_accuracy().is_some());
     out += if has_accuracy { "    accuracy\n" } else { "\n" };
-    for row in &of_caps {
+    for row in &medians {
         out += &format!(
             "{:>6} MiB{:>10}{:>12.4}{:>12.4}{:>14}{:>14.1} %{:>8.1} %{:>9.2} ms",
             row.cap_mib,
@@ -206,7 +206,7 @@ fn table(rows: &[Row]) -> String {
         };
     }
     let by_time = |a: &&&Row, b: &&&Row| a.seconds_per_step.total_cmp(&b.seconds_per_step);
-    if let (Some(best), Some(worst)) = (of_caps.iter().min_by(by_time), of_caps.iter().max_by(by_time)) {
+    if let (Some(best), Some(worst)) = (medians.iter().min_by(by_time), medians.iter().max_by(by_time)) {
         out += &format!(
             "\nA cap of {} MiB is best: {:.4} s per step, {:.1} % less than {} MiB, the slowest.\n",
             best.cap_mib,
@@ -220,7 +220,7 @@ fn table(rows: &[Row]) -> String {
                     < (row.noise.powi(2) + best.noise.powi(2)).sqrt()
         };
         let close: Vec<String> =
-            of_caps.iter().filter(close).map(|row| format!("{} MiB", row.cap_mib)).collect();
+            medians.iter().filter(close).map(|row| format!("{} MiB", row.cap_mib)).collect();
         if !close.is_empty() {
             out += &format!("Equally good within the scatter of the steps: {}.\n", close.join(", "));
         }

@@ -103,7 +103,7 @@ fn wait(server: &Client, path: &str, asked: Capture, limit: Duration) -> anyhow:
     while !newest.is_complete() && Instant::now() < deadline {
         std::thread::sleep(POLL);
         let captures: Vec<Capture> = server.get(path)?;
-        let found = captures.into_iter().find(|one| one.id == newest.id);
+        let found = captures.into_iter().find(|capture| capture.id == newest.id);
         newest = found.context("the server has deleted the capture: the run has too many")?;
     }
     Ok(newest)

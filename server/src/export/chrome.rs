@@ -45,7 +45,8 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// Returns an error if the file cannot be written.
     pub fn begin(mut out: W, run: &RunSummary, rank: Option<u32>) -> io::Result<Self> {
-        let ranks: Vec<u32> = (0..run.most_ranks).filter(|&of| rank.is_none_or(|only| only == of)).collect();
+        let ranks: Vec<u32> =
+            (0..run.most_ranks).filter(|&number| rank.is_none_or(|only| only == number)).collect();
         out.write_all(head(run, &ranks).as_bytes())?;
         Ok(Self { out, rank, world_size: run.ranks_expected, launches: BTreeMap::new(), chunk: Vec::new() })
     }

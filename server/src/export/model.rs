@@ -155,8 +155,8 @@ fn bucket(
     place: impl Fn(f64) -> i64,
 ) -> BucketRow {
     let sum = |kinds: [SliceKind; 2]| {
-        let of_kinds = stretches[parts.clone()].iter().filter(|part| kinds.contains(&part.kind));
-        of_kinds.map(|part| part.end - part.begin).sum()
+        let slices = stretches[parts.clone()].iter().filter(|part| kinds.contains(&part.kind));
+        slices.map(|part| part.end - part.begin).sum()
     };
     use SliceKind::{TransferExposed, TransferHidden, WaitExposed, WaitHidden};
     BucketRow {

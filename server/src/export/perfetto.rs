@@ -122,7 +122,7 @@ impl<W: Write> Writer<W> {
             arguments,
             buckets: HashMap::new(),
         };
-        for rank in (0..run.most_ranks).filter(|&of| rank.is_none_or(|only| only == of)) {
+        for rank in (0..run.most_ranks).filter(|&number| rank.is_none_or(|only| only == number)) {
             writer.describe_rank(run, rank)?;
         }
         Ok(writer)

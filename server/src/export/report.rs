@@ -113,7 +113,7 @@ impl<T: Into<String>> From<T> for Cell {
 #[must_use]
 pub fn document(report: &Report) -> Document {
     let state = report.state.name();
-    let of = |list: &[Verdict]| list.iter().map(|one| statement(report, one)).collect();
+    let statements = |list: &[Verdict]| list.iter().map(|verdict| statement(report, verdict)).collect();
     let mut about = vec![format!("{}, {state}", units::ranks(report.ranks))];
     if let Some((first, last)) = report.step_range {
         about.push(match report.steps {
@@ -126,7 +126,7 @@ pub fn document(report: &Report) -> Document {
         run: report.run.to_string(),
         about,
         headlines: headlines(report),
-        verdicts: of(&report.verdicts),
+        verdicts: statements(&report.verdicts),
         past_faults: report.past_faults.iter().map(wording::past_fault).collect(),
         notes: memory_notes(report).chain(report.notes.iter().map(|note| statement(report, note))).collect(),
         sections: [

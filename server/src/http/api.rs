@@ -14,7 +14,7 @@ use wire::views::{ApiError, Report, RunSummary};
 use super::App;
 use super::answer::{aside, binary};
 use super::error::Failure;
-use crate::state::command::Command;
+use crate::state::query::RunQuery;
 use crate::state::snapshot::RunSnapshot;
 
 /// Lists all runs, newest first.
@@ -61,7 +61,7 @@ pub async fn open(app: &App, run: &str) -> Result<(Arc<RunSnapshot>, Arc<Report>
     // The hub opens a run that is on disk only, or so new that no snapshot has it.
     if matches!(&found, Ok(shown) if shown.report.is_none()) || matches!(&found, Err(Failure::NotFound(_))) {
         let run = RunId::new(run)?;
-        if let Some(opened) = app.hub.ask(|reply| Command::Open { run, reply }).await? {
+        if let Some(opened) = app.hub.query(run, |reply| RunQuery::Open { reply }).await? {
             found = Ok(opened);
         }
     }
@@ -106,7 +106,7 @@ pub async fn waterfall(
             Failure::BadRequest(format!("{number:?} is neither a step number nor `latest`"))
         })?)),
     };
-    let placed = app.hub.ask(|reply| Command::Placed { run, step: wanted, reply }).await??;
+    let placed = app.hub.query(run, |reply| RunQuery::Placed { step: wanted, reply }).await??;
     aside(move || placed.waterfall().encode()).await.map(binary)
 }
 

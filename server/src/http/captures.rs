@@ -167,8 +167,8 @@ async fn capture(app: &App, run: &RunId, id: u64) -> Result<Capture, Failure> {
 }
 
 fn stored(capture: &Capture, rank: Rank) -> Result<StoredTrace, Failure> {
-    let asked = capture.ranks.iter().find(|one| one.rank == rank);
-    let reason = match asked.map(|one| &one.outcome) {
+    let asked = capture.ranks.iter().find(|captured| captured.rank == rank);
+    let reason = match asked.map(|captured| &captured.outcome) {
         Some(CaptureOutcome::Stored(stored)) => return Ok(*stored),
         Some(CaptureOutcome::Refused { reason }) => reason.clone(),
         Some(CaptureOutcome::Waiting) => "it has not answered yet".into(),
@@ -306,7 +306,7 @@ pub async fn refuse(
 /// Returns whether a rank has not answered yet.
 async fn is_waiting(app: &App, run: &RunId, id: u64, rank: Rank) -> Result<bool, Failure> {
     let capture = capture(app, run, id).await?;
-    let asked = capture.ranks.iter().find(|one| one.rank == rank);
+    let asked = capture.ranks.iter().find(|captured| captured.rank == rank);
     let stranger = || Failure::NotFound(format!("capture {id} of run {run} does not ask rank {rank}"));
     Ok(asked.ok_or_else(stranger)?.outcome == CaptureOutcome::Waiting)
 }

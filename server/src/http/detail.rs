@@ -16,8 +16,8 @@ use super::answer::{aside, binary};
 use super::api::{find, has_rank};
 use super::error::Failure;
 use super::usage::usage_of;
-use crate::state::command::Command;
 use crate::state::detail::{self, Asked, AskedRanks};
+use crate::state::query::RunQuery;
 use crate::state::snapshot::columns;
 
 /// A range of steps, both ends included.
@@ -183,7 +183,7 @@ pub async fn step_ranks(
         return Ok(binary(detail::ranks(found).encode()));
     }
     let step = Some(Step(step));
-    let placed = app.hub.ask(|reply| Command::Placed { run, step, reply }).await??;
+    let placed = app.hub.query(run, |reply| RunQuery::Placed { step, reply }).await??;
     aside(move || detail::ranks(&placed.analyze()).encode()).await.map(binary)
 }
 
@@ -195,5 +195,5 @@ pub async fn kept_steps(
     last: u64,
 ) -> Result<Vec<Arc<StepAnalysis>>, Failure> {
     let (first, last) = (Step(first), Step(last));
-    Ok(app.hub.ask(|reply| Command::Steps { run, first, last, reply }).await?)
+    Ok(app.hub.query(run, |reply| RunQuery::Steps { first, last, reply }).await?)
 }

@@ -10,15 +10,16 @@ use super::App;
 use super::api::find;
 use super::error::Failure;
 use super::recording::RecordingQuery;
-use crate::state::command::Command;
-use crate::state::devices::Devices;
+use crate::state::command::Recording;
+use crate::state::query::RunQuery;
+use crate::state::run::devices::Devices;
 
 /// How long a burst is if the request does not say it, in milliseconds.
 const DEFAULT_MILLIS: u16 = 1_000;
 
 async fn devices_of(app: &App, run: &str) -> Result<Devices, Failure> {
     let run = find(app, run)?.summary.run.clone();
-    Ok(app.hub.ask(|reply| Command::Devices { run, reply }).await?)
+    Ok(app.hub.query(run, |reply| RunQuery::Devices { reply }).await?)
 }
 
 /// Returns the newest sample of each rank's device: utilization, clocks and the reasons why they are lowered, power,
@@ -70,6 +71,5 @@ pub async fn ask(
     Path(run): Path<String>,
     Query(wanted): Query<RecordingQuery>,
 ) -> Result<(StatusCode, Json<RecordingRequest>), Failure> {
-    let ask = |run, rank, millis, reply| Command::AskForBurst { run, rank, millis, reply };
-    wanted.ask(&app, &run, DEFAULT_MILLIS, ask).await
+    wanted.ask(&app, &run, Recording::Burst, DEFAULT_MILLIS).await
 }

@@ -7,7 +7,7 @@ use wire::ids::RunIdError;
 use wire::views::ApiError;
 
 use crate::state::hub::Stopped;
-use crate::state::not_shown::NotShown;
+use crate::state::recall::not_shown::NotShown;
 
 /// An error of a handler, with its sentence.
 #[derive(Debug, thiserror::Error)]

@@ -19,11 +19,11 @@ use super::error::Failure;
 use super::usage::usage_of;
 use crate::export::{self, Format, Refusal, Writer};
 use crate::state::budget;
-use crate::state::command::Command;
-use crate::state::older::{Between, Older};
-use crate::state::steps::Placed;
-use crate::state::stored_steps::{Limits, NotRead};
-use crate::state::usage::MeasureHistory;
+use crate::state::query::RunQuery;
+use crate::state::recall::older::{Between, Older};
+use crate::state::recall::stored::{Limits, NotRead};
+use crate::state::run::usage::MeasureHistory;
+use crate::state::steps::placed::Placed;
 
 /// The largest number of steps in an answer. Answers are built in memory. `paceline export` has no such limit.
 const MAX_STEPS: u64 = 5_000;
@@ -74,8 +74,8 @@ pub async fn export(
     }
     let turn = app.turns.wait().await?;
     let bytes = write(&app, &summary, format, (first, last), query.rank).await?;
-    let of_rank = query.rank.map_or_else(String::new, |rank| format!("-rank-{rank}"));
-    let name = format!("{}-{first}-{last}{of_rank}.{}", summary.run, format.extension());
+    let suffix = query.rank.map_or_else(String::new, |rank| format!("-rank-{rank}"));
+    let name = format!("{}-{first}-{last}{suffix}.{}", summary.run, format.extension());
     let headers = [
         (header::CONTENT_TYPE, format.media_type().to_owned()),
         (header::CONTENT_DISPOSITION, format!("attachment; filename=\"{name}\"")),
@@ -105,9 +105,9 @@ async fn write(
     let end = last.0.min(summary.last_step.unwrap_or(0));
     let mut from = first.0;
     while from <= end {
-        let (run, first, last) = (summary.run.clone(), Step(from), Step(end));
-        let ask = |reply| Command::PlacedBetween { run, first, last, most: at_once, reply };
-        let Between { placed, older } = app.hub.ask(ask).await?;
+        let (first, last) = (Step(from), Step(end));
+        let query = |reply| RunQuery::PlacedBetween { first, last, most: at_once, reply };
+        let Between { placed, older } = app.hub.query(summary.run.clone(), query).await?;
         let done = match (&older, placed.last()) {
             (Some(older), _) => older.steps.last.0,
             (None, Some(placed)) => placed.records.step.0,

@@ -24,8 +24,8 @@ use self::upload::Upload;
 use super::App;
 use super::answer::aside;
 use super::error::Failure;
-use super::ingest;
 use crate::imports::{AT_ONCE, Files, NotImported, OFFER_AGAIN, OFFERS, Read, summary};
+use crate::ingest::RefusalKind;
 use crate::run_id::new_run_id;
 
 /// The number of imports at the same time. Each holds what the device ran in memory ([`upload::MAX_HELD`]).
@@ -219,12 +219,12 @@ async fn store(app: App, run: RunId, rounds: Vec<Round>, _place: Place) -> Resul
 /// Stores a batch, with patience while the server is busy.
 async fn offer(app: App, frame: Bytes) -> Result<(), Failure> {
     for _ in 1..OFFERS {
-        match ingest::accept(&app, frame.clone()).await {
-            Err(Failure::Busy(_)) => sleep(OFFER_AGAIN).await,
-            answered => return answered.map(drop),
+        match app.intake.accept(frame.clone()).await {
+            Err(refusal) if refusal.kind() == RefusalKind::Busy => sleep(OFFER_AGAIN).await,
+            answered => return answered.map(drop).map_err(Failure::from),
         }
     }
-    ingest::accept(&app, frame).await.map(drop)
+    app.intake.accept(frame).await.map(drop).map_err(Failure::from)
 }
 
 impl From<NotImported> for Failure {

@@ -7,7 +7,7 @@ use wire::views::{ApiError, ModuleLayouts};
 use super::App;
 use super::api::find;
 use super::error::Failure;
-use crate::state::command::Command;
+use crate::state::query::RunQuery;
 
 /// Returns which parameters lie in which bucket: the layouts of each module, as rank 0 has them. Empty if none are known.
 #[utoipa::path(
@@ -21,5 +21,5 @@ pub async fn layouts(
     Path(run): Path<String>,
 ) -> Result<Json<Vec<ModuleLayouts>>, Failure> {
     let run = find(&app, &run)?.summary.run.clone();
-    Ok(Json(app.hub.ask(|reply| Command::Layouts { run, reply }).await?))
+    Ok(Json(app.hub.query(run, |reply| RunQuery::Layouts { reply }).await?))
 }

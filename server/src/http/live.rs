@@ -21,7 +21,7 @@ use super::App;
 use super::connections::{ConnectionPlace, until_stopped};
 use super::detail::kept_steps;
 use super::error::Failure;
-use crate::state::command::Command;
+use crate::state::query::RunQuery;
 use crate::state::snapshot::{RunSnapshot, Snapshot, columns};
 
 /// The shortest time between two views of a run. Frames of steps are sent as steps arrive.
@@ -168,7 +168,7 @@ impl Client {
     /// Makes the hub read the run from disk. The next snapshot has it.
     async fn open(&mut self, shown: &RunSnapshot) -> Result<(), Gone> {
         let run = shown.summary.run.clone();
-        self.app.hub.ask(|reply| Command::Open { run, reply }).await.map(drop).map_err(|_| Gone)
+        self.app.hub.query(run, |reply| RunQuery::Open { reply }).await.map(drop).map_err(|_| Gone)
     }
 
     async fn send_run(&mut self, shown: &RunSnapshot, sent: &mut Sent) -> Result<(), Gone> {

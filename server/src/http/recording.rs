@@ -3,15 +3,14 @@
 use axum::Json;
 use axum::http::StatusCode;
 use serde::Deserialize;
-use tokio::sync::oneshot::Sender;
 use utoipa::IntoParams;
-use wire::ids::{Rank, RunId};
+use wire::ids::Rank;
 use wire::request::{MAX_MILLIS, RecordingRequest};
 
 use super::App;
 use super::api::find;
 use super::error::Failure;
-use crate::state::command::Command;
+use crate::state::command::{Command, Recording};
 
 /// The ranks to record, and for how long.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -23,7 +22,7 @@ pub struct RecordingQuery {
 }
 
 impl RecordingQuery {
-    /// Asks the ranks of a run, by a command that receives the run, the rank, the length and the reply.
+    /// Asks the ranks of a run.
     ///
     /// # Errors
     /// Returns an error if there is no such run or rank, or if the length is not allowed.
@@ -31,15 +30,17 @@ impl RecordingQuery {
         &self,
         app: &App,
         run: &str,
+        recording: Recording,
         default_millis: u16,
-        command: impl FnOnce(RunId, Option<Rank>, u16, Sender<Option<RecordingRequest>>) -> Command,
     ) -> Result<(StatusCode, Json<RecordingRequest>), Failure> {
         let run = find(app, run)?.summary.run.clone();
         let millis = self.millis.unwrap_or(default_millis);
         if !(1..=MAX_MILLIS).contains(&millis) {
             return Err(Failure::BadRequest(format!("millis is {millis}, but must be 1 to {MAX_MILLIS}")));
         }
-        let asked = app.hub.ask(|reply| command(run, self.rank.map(Rank), millis, reply)).await?;
+        let rank = self.rank.map(Rank);
+        let ask = |reply| Command::AskForRecording { run, recording, rank, millis, reply };
+        let asked = app.hub.ask(ask).await?;
         let missing = || Failure::NotFound(format!("the run has no rank {}", self.rank.unwrap_or(0)));
         Ok((StatusCode::ACCEPTED, Json(asked.ok_or_else(missing)?)))
     }

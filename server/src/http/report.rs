@@ -14,7 +14,7 @@ use super::api::open;
 use super::error::Failure;
 use crate::export;
 use crate::export::report::{document, html, markdown};
-use crate::state::command::Command;
+use crate::state::query::RunQuery;
 
 /// The steps that a report covers, and its format.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -71,7 +71,7 @@ pub async fn report(
     match query.window.as_deref() {
         None | Some("recent") => written(query.form, &report),
         Some("all") => {
-            let work = app.hub.ask(|reply| Command::Report { run, newest: usize::MAX, reply }).await?;
+            let work = app.hub.query(run, |reply| RunQuery::Report { newest: usize::MAX, reply }).await?;
             let work = work.ok_or_else(gone)?;
             let others = app.hub.snapshot();
             written(query.form, &aside(move || others.measure(work.report_with_past_faults())).await?)
@@ -83,7 +83,7 @@ pub async fn report(
 /// Returns the report over the steps from `first` to `last`. Without `first`, it covers as many steps as the report of a
 /// live run.
 async fn report_between(app: &App, run: RunId, first: Option<Step>, last: Step) -> Result<Report, Failure> {
-    let work = app.hub.ask(|reply| Command::ReportBetween { run, first, last, reply }).await?;
+    let work = app.hub.query(run, |reply| RunQuery::ReportBetween { first, last, reply }).await?;
     let work = work.ok_or_else(gone)?;
     let others = app.hub.snapshot();
     aside(move || others.measure(work.report())).await

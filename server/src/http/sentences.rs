@@ -68,12 +68,12 @@ fn sentence(status: StatusCode, method: &str, path: &str, said: &str) -> String 
             let reason = status.canonical_reason().unwrap_or("an error");
             format!("{method} {path} was refused ({}, {reason}); {document}", status.as_u16())
         }
-        _ => format!("{}; {document}", of_extractor(said)),
+        _ => format!("{}; {document}", explained(said)),
     }
 }
 
 /// Returns a sentence for the text of an extractor, which says what it did and not what is wrong.
-fn of_extractor(said: &str) -> String {
+fn explained(said: &str) -> String {
     let parts = [
         ("Failed to deserialize query string: ", "the query of this request is not valid"),
         ("Invalid URL: ", "the path of this request is not valid"),
@@ -88,18 +88,18 @@ mod tests {
 
     #[test]
     fn an_error_says_what_is_wrong_and_what_is_possible() {
-        let of = |status, said: &str| sentence(status, "PUT", "/api/v1/runs", said);
+        let answer = |status, said: &str| sentence(status, "PUT", "/api/v1/runs", said);
         assert_eq!(
-            of(StatusCode::BAD_REQUEST, "Failed to deserialize query string: missing field `a`"),
+            answer(StatusCode::BAD_REQUEST, "Failed to deserialize query string: missing field `a`"),
             "the query of this request is not valid: missing field `a`; GET /api/v1/openapi.json says what each request \
              takes"
         );
-        let error = of(StatusCode::METHOD_NOT_ALLOWED, "");
+        let error = answer(StatusCode::METHOD_NOT_ALLOWED, "");
         assert!(
             error.starts_with("/api/v1/runs does not take the method PUT: the header `allow` has"),
             "{error}"
         );
-        let error = of(StatusCode::REQUEST_TIMEOUT, "");
+        let error = answer(StatusCode::REQUEST_TIMEOUT, "");
         assert!(error.starts_with("the answer was not ready within 30 s"), "{error}");
     }
 }

@@ -14,7 +14,8 @@ use super::api::{find, has_rank};
 use super::error::Failure;
 use super::recording::RecordingQuery;
 use crate::export::stacks;
-use crate::state::command::Command;
+use crate::state::command::Recording;
+use crate::state::query::RunQuery;
 
 /// How long stacks are sampled if the request does not say it, in milliseconds.
 const DEFAULT_MILLIS: u16 = 2_000;
@@ -58,7 +59,7 @@ pub async fn stacks(
     let shown = find(&app, &run)?;
     wanted.rank.map_or(Ok(()), |rank| has_rank(&shown.summary, rank))?;
     let run = shown.summary.run.clone();
-    let found = app.hub.ask(|reply| Command::Stacks { run, reply }).await?;
+    let found = app.hub.query(run, |reply| RunQuery::Stacks { reply }).await?;
     let found = found.into_iter().filter(|(rank, _)| wanted.rank.is_none_or(|wanted| wanted == rank.0));
     let ranks: Vec<RankStacks> =
         found.map(|(rank, stacks)| RankStacks { rank, stacks: (*stacks).clone() }).collect();
@@ -88,6 +89,5 @@ pub async fn ask(
     Path(run): Path<String>,
     Query(wanted): Query<RecordingQuery>,
 ) -> Result<(StatusCode, Json<RecordingRequest>), Failure> {
-    let ask = |run, rank, millis, reply| Command::AskForStacks { run, rank, millis, reply };
-    wanted.ask(&app, &run, DEFAULT_MILLIS, ask).await
+    wanted.ask(&app, &run, Recording::Stacks, DEFAULT_MILLIS).await
 }

@@ -15,7 +15,7 @@ use wire::views::captures::{RankTrace, TraceComparison};
 use super::App;
 use super::api::{find, has_rank, open};
 use super::error::Failure;
-use crate::state::command::Command;
+use crate::state::query::RunQuery;
 
 /// The rank.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -65,18 +65,17 @@ pub async fn traced_comparison(
     Query(wanted): Query<TracedComparisonQuery>,
 ) -> Result<Json<TraceComparison>, Failure> {
     let (first_step, found) = summaries(&app, &run).await?;
-    let of = |wanted: u32| {
-        let of_rank =
-            found.iter().find(|(rank, _)| rank.0 == wanted).map(|(rank, summary)| (*rank, &**summary));
-        of_rank.ok_or_else(|| Failure::NotFound(format!("run {run} has no imported trace of rank {wanted}")))
+    let summary_of = |wanted: u32| {
+        let ran = found.iter().find(|(rank, _)| rank.0 == wanted).map(|(rank, summary)| (*rank, &**summary));
+        ran.ok_or_else(|| Failure::NotFound(format!("run {run} has no imported trace of rank {wanted}")))
     };
-    Ok(Json(traces::compare(of(wanted.rank)?, of(wanted.against)?, first_step)))
+    Ok(Json(traces::compare(summary_of(wanted.rank)?, summary_of(wanted.against)?, first_step)))
 }
 
 /// Returns the first observed step of a run and what its ranks ran. A run that has left memory is read from disk.
 async fn summaries(app: &App, run: &str) -> Result<(Step, Vec<(Rank, Arc<TraceSummary>)>), Failure> {
     let (shown, report) = open(app, run).await?;
     let run: RunId = shown.summary.run.clone();
-    let found = app.hub.ask(|reply| Command::TraceSummaries { run, reply }).await?;
+    let found = app.hub.query(run, |reply| RunQuery::TraceSummaries { reply }).await?;
     Ok((Step(report.step_range.map_or(0, |(first, _)| first)), found))
 }

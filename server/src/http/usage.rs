@@ -8,8 +8,8 @@ use wire::views::{ApiError, RecentUsage};
 use super::App;
 use super::api::find;
 use super::error::Failure;
-use crate::state::command::Command;
-use crate::state::usage::MeasureHistory;
+use crate::state::query::RunQuery;
+use crate::state::run::usage::MeasureHistory;
 
 /// Returns every measure of devices and hosts that some rank reports, over the last minute: the median over ranks, and the ranks with
 /// the smallest and the largest value. The heatmap has each of them over time, rank by rank.
@@ -24,11 +24,11 @@ pub async fn usage(
     Path(run): Path<String>,
 ) -> Result<Json<Vec<RecentUsage>>, Failure> {
     let run = find(&app, &run)?.summary.run.clone();
-    Ok(Json(app.hub.ask(|reply| Command::RecentUsage { run, reply }).await?))
+    Ok(Json(app.hub.query(run, |reply| RunQuery::RecentUsage { reply }).await?))
 }
 
 /// Returns one measure of each rank over time.
 pub(super) async fn usage_of(app: &App, run: &str, usage: Usage) -> Result<Vec<MeasureHistory>, Failure> {
     let run = find(app, run)?.summary.run.clone();
-    Ok(app.hub.ask(|reply| Command::Usage { run, usage, reply }).await?)
+    Ok(app.hub.query(run, |reply| RunQuery::Usage { usage, reply }).await?)
 }

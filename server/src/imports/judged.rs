@@ -150,14 +150,14 @@ fn run(files: Files) -> (Run, Report, Vec<String>) {
 
 /// Returns who is named, with the cause and the share of the step in per cent, in verdicts and in notes. `order` has the number of each rank.
 fn named(report: &Report, order: [usize; 4]) -> Vec<(usize, Cause, i64)> {
-    let of = |verdict: &wire::views::Verdict| match verdict.culprit {
+    let naming = |verdict: &wire::views::Verdict| match verdict.culprit {
         Some(Culprit::Rank(rank)) => {
-            let rank = order.iter().position(|&of| of == rank as usize).expect("a rank of the job");
+            let rank = order.iter().position(|&number| number == rank as usize).expect("a rank of the job");
             Some((rank, verdict.cause, (verdict.cost_share * 100.0).round() as i64))
         }
         _ => None,
     };
-    report.verdicts.iter().chain(&report.notes).filter_map(of).collect()
+    report.verdicts.iter().chain(&report.notes).filter_map(naming).collect()
 }
 
 const IN_ORDER: [usize; 4] = [0, 1, 2, 3];

@@ -84,25 +84,25 @@ impl Replay {
         let mut calls: Vec<&Event<'_>> =
             events.iter().filter(|event| event.category == "cuda_runtime").collect();
         calls.sort_by_key(|call| (call.begin, -call.end));
-        let mut of_thread: HashMap<i64, Vec<(&Event<'_>, usize, usize)>> = HashMap::new();
+        let mut threads: HashMap<i64, Vec<(&Event<'_>, usize, usize)>> = HashMap::new();
         let mut launched: HashMap<i64, usize> = HashMap::new();
         for call in calls {
-            let of_thread = of_thread.entry(call.thread).or_default();
-            if let Some(&(_, begin, _)) = of_thread.last().filter(|(before, ..)| call.begin < before.end) {
+            let thread = threads.entry(call.thread).or_default();
+            if let Some(&(_, begin, _)) = thread.last().filter(|(before, ..)| call.begin < before.end) {
                 launched.insert(call.correlation, begin);
                 continue;
             }
             let begin = self.add(call.begin, Vec::new());
             let end = self.add(call.end, vec![begin]);
             launched.insert(call.correlation, begin);
-            of_thread.push((call, begin, end));
+            thread.push((call, begin, end));
         }
         let mut work: Vec<&Event<'_>> = events.iter().filter(|event| is_work(event)).collect();
         work.sort_by_key(|work| (work.begin, work.end));
         let done = self.work(&work, &launched, &marks);
         let mut sleeps = 0;
-        for (&thread, calls) in &of_thread {
-            let others = of_thread.iter().filter(|(other, _)| **other != thread).flat_map(|(_, calls)| calls);
+        for (&thread, calls) in &threads {
+            let others = threads.iter().filter(|(other, _)| **other != thread).flat_map(|(_, calls)| calls);
             let mut others: Vec<(i64, usize)> = others.map(|(call, _, end)| (call.end, *end)).collect();
             others.sort_unstable();
             let busy = busy(events, thread);
@@ -177,7 +177,9 @@ impl Replay {
 
     /// Lets the collectives of all ranks wait for each other.
     fn meet(&mut self, ranks: usize) {
-        for members in std::mem::take(&mut self.collectives).into_values().filter(|of| of.len() == ranks) {
+        for members in
+            std::mem::take(&mut self.collectives).into_values().filter(|members| members.len() == ranks)
+        {
             let begins: Vec<usize> = members.iter().map(|&(begin, _)| begin).collect();
             for (_, end) in members {
                 self.points[end].after.clone_from(&begins);
@@ -272,7 +274,7 @@ fn sleeps_that_are_hidden_cost_what_a_replay_of_the_raw_traces_says() {
         .verdicts
         .iter()
         .chain(&report.notes)
-        .find(|one| one.culprit == Some(wire::views::Culprit::Rank(latest.rank.0)));
+        .find(|verdict| verdict.culprit == Some(wire::views::Culprit::Rank(latest.rank.0)));
     let lost = finding.map_or(0, wire::views::Verdict::lost_nanos) as f64;
     let run = report.period_nanos.value().expect("a period") * report.steps as f64;
     assert!(

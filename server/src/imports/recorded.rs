@@ -141,7 +141,7 @@ fn answers_hold_in_every_order_of_the_ranks() {
                 files.iter().enumerate().map(|(rank, file)| renumbered(file, rank, order[rank])).collect();
             let report = imported(&named);
             let original = |rank: u32| {
-                order.iter().position(|&to| to == rank as usize).expect("a rank of the job") as u32
+                order.iter().position(|&number| number == rank as usize).expect("a rank of the job") as u32
             };
             let said = said(&report, original);
             let expected = match right {
@@ -154,7 +154,7 @@ fn answers_hold_in_every_order_of_the_ranks() {
             assert_eq!(who, expected, "{case} {order:?}");
             let mut nanos: Vec<(u32, u64)> = said.iter().map(|(rank, _, nanos)| (*rank, *nanos)).collect();
             nanos.extend(
-                report.last_ranks.iter().map(|one| (original(one.rank.0), one.nanos_per_step as u64)),
+                report.last_ranks.iter().map(|last| (original(last.rank.0), last.nanos_per_step as u64)),
             );
             nanos.sort_unstable();
             let first = first.get_or_insert_with(|| nanos.clone());

@@ -92,7 +92,7 @@ impl Hooks {
         let mut hooks =
             Self { environment: vec![(PLUGIN_VARIABLE.into(), library.clone())], ..Self::default() };
         hooks.lines.push(match nccl {
-            Ok(nccl) => of_release(nccl),
+            Ok(nccl) => how_observed(nccl),
             Err(reason) => format!(
                 "Observing the collectives of NCCL, if the job has NCCL 2.23 or later; none was found here ({reason})"
             ),
@@ -138,7 +138,7 @@ fn before(first: &OsStr, others: Option<OsString>, separator: &str) -> OsString 
 }
 
 /// Returns a sentence on how the collectives of a release of NCCL are observed.
-fn of_release(nccl: &NcclFacts) -> String {
+fn how_observed(nccl: &NcclFacts) -> String {
     let release = format!("NCCL {}", nccl.version);
     let by_events = |why: &str| {
         format!(
@@ -211,21 +211,21 @@ mod tests {
     #[test]
     fn variables_that_other_tools_use_are_left_alone() {
         let reason = nccl::NoNccl::Refused { code: 3 };
-        let of = |taken| Hooks::new(&"a.so".into(), taken, Err(&reason));
+        let hooks = |taken| Hooks::new(&"a.so".into(), taken, Err(&reason));
         let other = || Some("/opt/other.so".into());
-        let profiled = of(Taken { plugin: other(), ..Taken::default() });
+        let profiled = hooks(Taken { plugin: other(), ..Taken::default() });
         assert_eq!(profiled.environment, []);
         assert!(profiled.lines[0].contains("/opt/other.so"));
-        let marked = of(Taken { ranges: other(), ..Taken::default() });
+        let marked = hooks(Taken { ranges: other(), ..Taken::default() });
         let left = |variables: &[&str]| -> Vec<(OsString, OsString)> {
             variables.iter().map(|variable| (variable.into(), "a.so".into())).collect()
         };
         assert_eq!(marked.environment, left(&["NCCL_PROFILER_PLUGIN", "CUDA_INJECTION64_PATH"]));
         assert!(marked.lines[1].contains("NVTX_INJECTION64_PATH is /opt/other.so"), "{:?}", marked.lines);
-        let debugged = of(Taken { driver: other(), ..Taken::default() });
+        let debugged = hooks(Taken { driver: other(), ..Taken::default() });
         assert_eq!(debugged.environment, left(&["NCCL_PROFILER_PLUGIN", "NVTX_INJECTION64_PATH"]));
         assert!(debugged.lines[2].contains("CUDA_INJECTION64_PATH is /opt/other.so"), "{:?}", debugged.lines);
-        let free = of(Taken::default());
+        let free = hooks(Taken::default());
         let variables = ["NCCL_PROFILER_PLUGIN", "NVTX_INJECTION64_PATH", "CUDA_INJECTION64_PATH"];
         assert_eq!(free.environment, left(&variables));
     }

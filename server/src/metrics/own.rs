@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts};
 
-use super::{Families, duration_buckets};
+use super::families::{Families, duration_buckets};
 
 /// What unauthorized requests have instead of the token, as the label `reason` says it.
 pub const LACKS: [&str; 3] = ["no_token", "wrong_token", "ended_session"];
@@ -38,27 +38,7 @@ pub struct ServerMetrics {
 
 impl ServerMetrics {
     pub(super) fn new(families: &mut Families) -> Self {
-        let mut counter =
-            |name: &str, help: &str| families.add(IntCounter::new(name, help).expect("the name is valid"));
-        let batches = counter("paceline_server_batches_total", "Durable batches.");
-        let records = counter("paceline_server_records_total", "Records in durable batches.");
-        let bytes = counter("paceline_server_bytes_total", "Bytes of durable batches.");
-        let refused = counter("paceline_server_refused_total", "Ingest requests without a valid batch.");
-        let conflicts = counter(
-            "paceline_server_conflicts_total",
-            "Batches refused because they contradict their run, because another process has their rank, or because \
-             their run cannot be read.",
-        );
-        let deferred = counter("paceline_server_deferred_total", "Batches deferred for lack of room.");
-        let mut gauge =
-            |name: &str, help: &str| families.add(IntGauge::new(name, help).expect("the name is valid"));
-        let live_clients = gauge("paceline_server_live_clients", "Clients of the live stream.");
-        let set_aside = gauge("paceline_server_runs_set_aside", "Runs that are set aside.");
-        let without_series = gauge(
-            "paceline_server_runs_without_series",
-            "Live runs without series, because there would be too many.",
-        );
-        let can_store = gauge(
+        let can_store = families.gauge(
             "paceline_server_can_store",
             "Whether batches of a new run can be stored: 0 if the disk refuses them.",
         );
@@ -74,15 +54,18 @@ impl ServerMetrics {
             HistogramOpts::new("paceline_server_sync_seconds", "Time to sync a group of batches to disk.")
                 .buckets(duration_buckets(1e-4));
         Self {
-            batches,
-            records,
-            bytes,
-            refused,
-            conflicts,
-            deferred,
-            live_clients,
-            set_aside,
-            without_series,
+            batches: families.counter("paceline_server_batches_total", "Durable batches."),
+            records: families.counter("paceline_server_records_total", "Records in durable batches."),
+            bytes: families.counter("paceline_server_bytes_total", "Bytes of durable batches."),
+            refused: families.counter("paceline_server_refused_total", "Ingest requests without a valid batch."),
+            conflicts: families.counter("paceline_server_conflicts_total",
+            "Batches refused because they contradict their run, because another process has their rank, or because \
+             their run cannot be read."),
+            deferred: families.counter("paceline_server_deferred_total", "Batches deferred for lack of room."),
+            live_clients: families.gauge("paceline_server_live_clients", "Clients of the live stream."),
+            set_aside: families.gauge("paceline_server_runs_set_aside", "Runs that are set aside."),
+            without_series: families.gauge("paceline_server_runs_without_series",
+            "Live runs without series, because there would be too many."),
             can_store,
             unauthorized: families.add(unauthorized),
             syncs: families.add(Histogram::with_opts(syncs).expect("the name is valid")),

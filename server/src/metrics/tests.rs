@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use analysis::step::CollectiveAnalysis;
+use prometheus::core::Collector as _;
 use wire::batch::{Batch, Bye, Note};
 use wire::clock::{ClockAnchor, MonoNanos, ServerNanos, UnixNanos};
 use wire::event::{Event, StepRecord};
 use wire::ids::{BatchSeq, Bucket, Comm, Incarnation, Rank, Seq, Step};
 use wire::views::Group;
 
+use super::row::Metric;
 use super::*;
 use crate::state::run::Run;
 use crate::state::snapshot::RunSnapshot;
@@ -39,7 +41,7 @@ fn observe(metrics: &Metrics, run: &Run) {
         summary: run.summary(&report, NOW),
         report: Some(report),
         baseline: None,
-        steps: Arc::new(run.newest_steps(10)),
+        steps: Arc::new(run.steps().newest(10)),
         first_step_of_attempt: 0,
     };
     metrics.observe_run(&run.values(&shown, NOW));
@@ -71,11 +73,15 @@ fn a_run_that_is_over_has_no_gauges_but_its_state_and_later_no_series() {
     assert!(text.contains("paceline_run_state{run=\"r\",state=\"completed\"} 1"), "{text}");
     assert!(text.contains("paceline_run_state{run=\"r\",state=\"running\"} 0"), "{text}");
     assert!(text.contains("paceline_step_seconds_count{run=\"r\"} 2"), "{text}");
-    for gauge in metrics.gauges() {
-        assert!(gauge.collect().iter().all(|family| family.get_metric().is_empty()), "{:?}", gauge.desc());
-    }
+    let has_series = |row: &&Row| match &row.metric {
+        Metric::Gauge(gauge) => !gauge.collect()[0].get_metric().is_empty(),
+        Metric::Ranks(gauge) => !gauge.family().collect()[0].get_metric().is_empty(),
+        Metric::Counter(_) | Metric::Histogram(_) => false,
+    };
+    let gauges: Vec<&str> = metrics.rows.iter().filter(has_series).map(|row| row.family.name).collect();
+    assert_eq!(gauges, ["paceline_run_state"]);
 
-    let later = Instant::now() + lifetime::KEEP - Duration::from_secs(60);
+    let later = Instant::now() + series::KEEP - Duration::from_secs(60);
     metrics.forget_ended(later);
     assert!(metrics.encode().expect("the metrics can be encoded").contains("run=\"r\""));
     metrics.forget_ended(later + Duration::from_secs(120));
@@ -105,11 +111,19 @@ fn a_sampled_step_stands_for_the_steps_since_the_one_before_it() {
     };
     observe(0, true);
     (1..4).for_each(|seq| observe(seq, false));
-    let other = |metrics: &Metrics| metrics.phase_seconds.with_label_values(&["r", "0", "other"]).get() * 1e9;
-    assert_eq!(other(&metrics).round(), 5.0, "a step of 5 ns");
+    let Metric::Counter(phases) = metric(&metrics, "paceline_phase_seconds_total") else {
+        panic!("a counter")
+    };
+    let other = || phases.with_label_values(&["r", "0", "other"]).get() * 1e9;
+    assert_eq!(other().round(), 5.0, "a step of 5 ns");
     observe(4, true);
-    assert_eq!(other(&metrics).round(), 25.0, "five steps of 5 ns");
-    assert_eq!(metrics.step_seconds.with_label_values(&["r"]).get_sample_count(), 5);
+    assert_eq!(other().round(), 25.0, "five steps of 5 ns");
+    let Metric::Histogram(steps) = metric(&metrics, "paceline_step_seconds") else { panic!("a histogram") };
+    assert_eq!(steps.with_label_values(&["r"]).get_sample_count(), 5);
+}
+
+fn metric<'a>(metrics: &'a Metrics, name: &str) -> &'a Metric {
+    &metrics.rows.iter().find(|row| row.family.name == name).expect("a family of this name").metric
 }
 
 /// A collective of which only the enqueueing was recorded.
@@ -136,11 +150,10 @@ fn enqueued() -> CollectiveAnalysis {
 }
 
 #[test]
-fn every_family_of_a_run_is_removed_with_the_run() {
+fn every_family_of_a_run_is_in_a_table_and_so_removed_with_the_run() {
     let metrics = Metrics::new();
-    let own = metrics.gauges().len() + metrics.counters().len() + metrics.histograms().len() + 1;
     let of_runs = metrics.names().iter().filter(|name| !name.starts_with("paceline_server_")).count();
-    assert_eq!(own, of_runs);
+    assert_eq!(metrics.rows.len(), of_runs);
 }
 
 #[test]

@@ -13,9 +13,10 @@ use wire::views::{Report, RunSummary};
 
 use super::budget::{self, RECENT_STEPS};
 use super::command::Command;
-use super::faults::Faults;
 use super::pace::Pace;
+use super::query::RunQuery;
 use super::run::Run;
+use super::run::faults::Faults;
 use super::snapshot::RunSnapshot;
 
 /// A run in memory, with the snapshot that readers last received.
@@ -30,7 +31,7 @@ pub(super) struct Held {
     /// The approximate size of the newest report, in bytes.
     pub(super) report_bytes: usize,
     /// What is listed of a run that was read at the start of the server, until its first report.
-    replayed: Option<Box<Shelved>>,
+    restored: Option<Box<Shelved>>,
     pub(super) reported_at: Option<ServerNanos>,
     pub(super) report_took_nanos: i64,
     /// Whether a report is in progress.
@@ -47,7 +48,7 @@ pub(super) struct Held {
     /// The requests that wait for the run's first report.
     pub(super) openers: Vec<oneshot::Sender<Option<Arc<RunSnapshot>>>>,
     /// Requests for reports that wait until all closed steps are analyzed.
-    pub(super) until_settled: Vec<Command>,
+    pub(super) until_settled: Vec<RunQuery>,
     /// The example steps that were looked up on disk.
     pub(super) examples: Examples,
 }
@@ -60,10 +61,10 @@ pub(super) struct Examples {
 }
 
 impl Examples {
-    /// Returns true if `step` should be looked up now, and records the lookup. Lookups are at least `every` apart, and
+    /// Returns true if `step` should be looked up now, and records the lookup. Lookups are at least `pause` apart, and
     /// a remembered step is not looked up again.
-    pub(super) fn is_due(&mut self, step: Step, every: Duration) -> bool {
-        let is_early = self.sought_at.is_some_and(|at| at.elapsed() < every);
+    pub(super) fn is_due(&mut self, step: Step, pause: Duration) -> bool {
+        let is_early = self.sought_at.is_some_and(|at| at.elapsed() < pause);
         if is_early || self.sought.contains(&step) {
             return false;
         }
@@ -88,7 +89,7 @@ impl Held {
             has_looked_back: false,
             report: None,
             report_bytes: 0,
-            replayed: None,
+            restored: None,
             reported_at: None,
             report_took_nanos: 0,
             is_reporting: false,
@@ -146,16 +147,16 @@ impl Shelved {
     }
 }
 
-/// A run that was replayed from disk.
-pub enum Replayed {
+/// A run that was restored from disk.
+pub enum Restored {
     /// A run that may receive more batches, and what is listed of it.
     Live(Box<Run>, Box<Shelved>),
     /// An ended run. It stays on disk, and only its summary is in memory.
     Over(RunId, Box<Shelved>),
 }
 
-impl Replayed {
-    /// Classifies a replayed run as live or over.
+impl Restored {
+    /// Classifies a restored run as live or over.
     #[must_use]
     pub fn new(run: Run, now: ServerNanos) -> Self {
         let is_over = run.is_over(now);
@@ -198,16 +199,16 @@ impl Collection {
         self.bytes() > self.most_bytes
     }
 
-    /// Adds a replayed run. If all runs together do not fit in memory, it stays on disk like an ended one, and is read
+    /// Adds a restored run. If all runs together do not fit in memory, it stays on disk like an ended one, and is read
     /// when a batch of it arrives and there is room.
-    pub fn add(&mut self, replayed: Replayed) {
-        match replayed {
-            Replayed::Over(id, shelved) => drop(self.shelved.insert(id, *shelved)),
-            Replayed::Live(run, listed) => {
+    pub fn add(&mut self, restored: Restored) {
+        match restored {
+            Restored::Over(id, shelved) => drop(self.shelved.insert(id, *shelved)),
+            Restored::Live(run, listed) => {
                 let id = run.id().clone();
-                self.held.insert(id.clone(), Held { replayed: Some(listed), ..Held::new(*run) });
+                self.held.insert(id.clone(), Held { restored: Some(listed), ..Held::new(*run) });
                 if !self.fit()
-                    && let Some(listed) = self.held.remove(&id).and_then(|held| held.replayed)
+                    && let Some(listed) = self.held.remove(&id).and_then(|held| held.restored)
                 {
                     self.shelved.insert(id, *listed);
                 }
@@ -215,9 +216,9 @@ impl Collection {
         }
     }
 
-    /// Returns what is known of each replayed run before the first report on it.
+    /// Returns what is known of each restored run before the first report on it.
     pub(super) fn listed(&mut self) -> BTreeMap<RunId, Arc<RunSnapshot>> {
-        let held = self.held.iter_mut().filter_map(|(id, held)| Some((id, held.replayed.take()?.snapshot())));
+        let held = self.held.iter_mut().filter_map(|(id, held)| Some((id, held.restored.take()?.snapshot())));
         let held: Vec<_> = held.map(|(id, snapshot)| (id.clone(), snapshot)).collect();
         let shelved = self.shelved.iter().map(|(id, shelved)| (id.clone(), shelved.snapshot()));
         shelved.chain(held).collect()

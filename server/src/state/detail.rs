@@ -10,7 +10,7 @@ use analysis::step::{RankAnalysis, StepAnalysis};
 use wire::live::tile::{MAX_CELLS, Measure, Reduce, Tile};
 use wire::live::{FLAG_MISSING, FLAG_SHADOW, Part, StepRanks};
 
-use super::usage::{MeasureHistory, Values};
+use super::run::usage::{MeasureHistory, Values};
 
 /// The request for a tile.
 #[derive(Clone, Debug)]
@@ -104,7 +104,7 @@ pub fn tile(steps: &[Arc<StepAnalysis>], asked: &Asked, usage: &[MeasureHistory]
             }
         };
         match asked.measure {
-            Measure::Usage(_) => usage.of(step).for_each(|(rank, value)| add(rank, value)),
+            Measure::Usage(_) => usage.values(step).for_each(|(rank, value)| add(rank, value)),
             measure => step.present().for_each(|(rank, analysis)| add(rank, value(measure, analysis))),
         }
     }
@@ -128,7 +128,7 @@ impl UsageInSteps {
     }
 
     /// Returns the value of each rank in a step; none if no clock places the step.
-    fn of(&self, step: &StepAnalysis) -> impl Iterator<Item = (usize, f32)> {
+    fn values(&self, step: &StepAnalysis) -> impl Iterator<Item = (usize, f32)> {
         let window = step.window;
         self.0.iter().filter_map(move |(rank, values)| Some((*rank, values.within(window?))))
     }

@@ -7,11 +7,13 @@ use wire::ids::RunId;
 
 use super::collection::Collection;
 use super::command::Command;
+use super::query::RunQuery;
 use super::snapshot::Snapshot;
 use super::task::Task;
 use crate::clock::ServerClock;
 use crate::metrics::Metrics;
 use crate::store::directory::Layout;
+use crate::store::log::Log;
 use crate::vitals::Vitals;
 
 /// The largest number of commands that wait for the hub. Each holds at most one decoded batch of about 6 MB at the very
@@ -32,19 +34,20 @@ pub struct Hub {
 pub struct Stopped;
 
 impl Hub {
-    /// Starts the hub with replayed runs. `layout` is the place of runs that leave memory. Without it, no run leaves
-    /// memory.
+    /// Starts the hub with restored runs. Batches are made durable by `log`. `layout` is the place of runs that leave memory.
+    /// Without it, no run leaves memory.
     #[must_use]
     pub fn start(
         runs: Collection,
         clock: ServerClock,
         metrics: Arc<Metrics>,
         vitals: &Vitals,
+        log: Log,
         layout: Option<Layout>,
     ) -> Self {
         let (commands, queue) = mpsc::channel(QUEUE);
         let (publisher, snapshots) = watch::channel(Arc::new(Snapshot::default()));
-        vitals.spawn_task("hub", Task::new(runs, clock, metrics, publisher, layout).run(queue));
+        vitals.spawn_task("hub", Task::new(runs, clock, metrics, publisher, log, layout).run(queue));
         Self { commands, snapshots }
     }
 
@@ -70,6 +73,18 @@ impl Hub {
         let (reply, answer) = oneshot::channel();
         self.send(command(reply)).await?;
         answer.await.map_err(|_| Stopped)
+    }
+
+    /// Asks about a run and waits for the answer.
+    ///
+    /// # Errors
+    /// Returns an error if the hub has stopped or has dropped the query.
+    pub async fn query<T>(
+        &self,
+        run: RunId,
+        query: impl FnOnce(oneshot::Sender<T>) -> RunQuery,
+    ) -> Result<T, Stopped> {
+        self.ask(|reply| Command::Query { run, query: query(reply) }).await
     }
 
     /// Returns true if a command would have to wait.

@@ -3,6 +3,7 @@
 use wire::ids::{Rank, RunId, Step};
 
 use super::budget;
+use crate::store::log::AppendError;
 
 /// The reason why a batch is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -89,7 +90,7 @@ pub enum ApplyError {
     },
     /// The rank was restarted too often.
     #[error("rank {rank} of run {run} was restarted too often: start the job with another PACELINE_RUN_ID")]
-    TooManyLives {
+    TooManyIncarnations {
         /// The run.
         run: RunId,
         /// The rank.
@@ -157,4 +158,18 @@ impl ApplyError {
     pub fn is_refusal(&self) -> bool {
         !matches!(self, Self::Duplicate | Self::NoRoom { .. } | Self::Wait { .. } | Self::WaitForWorld { .. })
     }
+}
+
+/// The reason why a batch is not acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotAccepted {
+    /// It may not be stored.
+    #[error(transparent)]
+    Denied(#[from] ApplyError),
+    /// It cannot be stored now.
+    #[error(transparent)]
+    NotStored(#[from] AppendError),
+    /// It cannot be encoded with the step numbers that it gets.
+    #[error("{0}")]
+    NotEncoded(String),
 }

@@ -17,35 +17,44 @@ use wire::views::Hang;
 use wire::views::captures::TraceComparison;
 use wire::workload::Workload;
 
-use super::clocks::Clocks;
-use super::devices::{DeviceErrors, RankDevices};
-use super::incoming::Incoming;
-use super::layouts::RankLayouts;
-use super::lives::{Claims, Lives};
-use super::own_code::OwnCode;
-use super::ranks::Ranks;
-use super::stacks::{RankStacks, Wanted};
-use super::steps::{Done, Steps, Work};
-use super::usage::RankUsage;
+use super::recall::cache::Recalled;
+use super::steps::Steps;
+use super::steps::incoming::Incoming;
+use super::steps::placed::{Done, Work};
 use crate::store::batches::Condition;
 
 mod attributes;
-mod bursts;
 mod clocks;
+pub mod devices;
+pub(super) mod faults;
+mod gaps;
 mod goodput;
+pub mod incarnations;
 mod ingest;
 mod layouts;
-mod life;
+mod notes;
+mod own_code;
+mod placing;
+mod printable;
+mod ranks;
 mod reports;
 mod requests;
+mod run_state;
 mod stacks;
-mod steps;
-mod usage;
+pub mod usage;
 mod values;
 mod world;
 
+use clocks::Clocks;
+use devices::{DeviceErrors, RankDevices};
 use goodput::Attempts;
+use incarnations::{Claims, Incarnations};
+use layouts::RankLayouts;
+use own_code::OwnCode;
+use ranks::Ranks;
 pub use reports::ReportWork;
+use stacks::{RankStacks, Wanted};
+use usage::RankUsage;
 
 /// The silence after which a rank no longer reports, in nanoseconds. Agents send a heartbeat every two seconds.
 const REPORTING_NANOS: i64 = 10_000_000_000;
@@ -74,7 +83,7 @@ struct RankState {
     attributes: Option<Attributes>,
     /// The incarnation that this state belongs to.
     incarnation: Option<Incarnation>,
-    lives: Lives,
+    incarnations: Incarnations,
     last_seen: Option<ServerNanos>,
     /// The index of the rank's clock among the run's clocks.
     clock: Option<u32>,
@@ -114,7 +123,7 @@ impl RankState {
         let texts = self.hello.as_ref().map_or(0, hello_bytes) + self.bye_reason.len();
         size_of::<Self>()
             + texts
-            + self.lives.drops().len() * size_of::<wire::batch::Drop>()
+            + self.incarnations.drops().len() * size_of::<wire::batch::Drop>()
             + self.attributes.as_ref().map_or(0, Attributes::bytes)
             + self.devices.bytes()
             + self.device_errors.bytes()
@@ -168,6 +177,7 @@ pub struct Run {
     listens_from: ServerNanos,
     incoming: Incoming,
     steps: Steps,
+    recalled: Recalled,
     completed_steps: u64,
     last_step_at: Option<ServerNanos>,
     hang: Option<Hang>,
@@ -208,6 +218,7 @@ impl Run {
             last_seen: now,
             listens_from: now,
             steps: Steps::default(),
+            recalled: Recalled::default(),
             completed_steps: 0,
             last_step_at: None,
             hang: None,
@@ -252,6 +263,7 @@ impl Run {
         let analysis = done.analysis.clone();
         self.count_step(&done);
         self.steps.finish(done);
+        self.forget_hidden();
         if analysis.complete {
             self.completed_steps += 1;
             self.last_step_at = Some(now);
@@ -281,11 +293,27 @@ impl Run {
             + self.clocks.bytes()
             + self.incoming.bytes()
             + self.steps.bytes()
+            + self.recalled.bytes()
     }
 
     /// Drops the older half of the run's steps from memory.
     pub fn halve(&mut self) {
+        self.recalled.clear_records();
         self.steps.halve();
+        self.forget_hidden();
+    }
+
+    /// Forgets which steps cannot be shown of those that have left memory, because no one is offered them.
+    fn forget_hidden(&mut self) {
+        if let Some((first, _)) = self.steps.range() {
+            self.recalled.forget_hidden_before(first);
+        }
+    }
+
+    /// Returns the closed steps.
+    #[must_use]
+    pub fn steps(&self) -> &Steps {
+        &self.steps
     }
 
     /// Returns the run's id.

@@ -1,119 +1,32 @@
-//! The closed steps of a run, first waiting for analysis, then analyzed, within the budgets.
+//! The closed steps of a run, first waiting for analysis, then analyzed, within the budgets. Open steps are
+//! [`incoming`].
 //!
 //! [`Work`] holds all that an analysis needs, so the task that owns the runs hands it to a thread and continues. A run
 //! has one step in analysis at a time, so that steps stay in order.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+pub(super) mod course;
+mod gathered;
+pub mod incoming;
+pub mod kept;
+pub mod placed;
+mod queue;
+
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use analysis::records::{RankStep, StepRecords};
+use analysis::records::StepRecords;
 use analysis::replay::ReplayedCollective;
+use analysis::report;
 use analysis::step::{CollectiveAnalysis, RankAnalysis, StepAnalysis};
-use analysis::{report, step, waterfall};
-use timing::clocks::{self, AlignedCollective, ClockFit};
-use wire::event::{BucketRecord, Function, Source};
+use timing::clocks::ClockFit;
 use wire::ids::Step;
-use wire::live::Waterfall;
 
 use super::budget;
-use super::course::Course;
-use super::incoming::gathered::ALLOCATION_BYTES;
-use super::incoming::{CLAIMED_RANK_BYTES, Closed, Kept};
-use super::queue;
-use super::recalled::Recalled;
-use crate::store::StepRange;
-
-/// The largest number of collectives of a rank in a step that tighten the clocks.
-const TIGHTEN_WITH: usize = 16;
-
-/// The records of a step and the clocks of its ranks.
-#[derive(Clone)]
-pub struct Placed {
-    /// The records.
-    pub records: Arc<StepRecords>,
-    /// The fit of each rank's clock to its probes, by rank.
-    fits: Vec<Option<ClockFit>>,
-    /// Whether the run numbers its collectives by function.
-    numbers_by_function: bool,
-}
-
-impl Placed {
-    /// Places records by the fits of the clocks of all ranks that the run ever had. The step may have fewer ranks.
-    #[must_use]
-    pub fn new(records: Arc<StepRecords>, fits: &[Option<ClockFit>], numbers_by_function: bool) -> Self {
-        let mut fits = fits.to_vec();
-        fits.resize(records.ranks.len(), None);
-        Self { records, fits, numbers_by_function }
-    }
-
-    /// Returns the fits of the ranks' clocks, tightened by the step's own collectives.
-    fn tightened(&self) -> Vec<Option<ClockFit>> {
-        let mut fits = self.fits.clone();
-        let mut joined: BTreeMap<_, AlignedCollective> = BTreeMap::new();
-        // A collective bounds the clocks only if its start and end were measured and, where its function is known, if each
-        // of its ranks waits for all others.
-        let proves = |bucket: &&BucketRecord| {
-            bucket.source != Source::Derived
-                && (!self.numbers_by_function || Function::from_seq(bucket.seq).waits_for_all())
-        };
-        for (rank, step) in self.records.ranks.iter().enumerate() {
-            for bucket in step.iter().flat_map(|step| step.buckets.iter().filter(proves).take(TIGHTEN_WITH)) {
-                if let Some(fit) = fits[rank] {
-                    let times = (rank, fit.align(bucket.start), fit.align(bucket.end));
-                    joined.entry((bucket.comm, bucket.seq)).or_default().push(times);
-                }
-            }
-        }
-        clocks::tighten(&mut fits, &joined.into_values().collect::<Vec<_>>());
-        fits
-    }
-
-    /// Analyzes the step. This takes tens of milliseconds for thousands of ranks.
-    #[must_use]
-    pub fn analyze(&self) -> StepAnalysis {
-        let mut analysis = step::analyze(&self.records, &self.tightened());
-        analysis.collectives.shrink_to_fit();
-        analysis
-    }
-
-    /// Returns the waterfall of the step: all ranks on one clock.
-    #[must_use]
-    pub fn waterfall(&self) -> Waterfall {
-        waterfall::waterfall(&self.records, &self.tightened(), self.numbers_by_function)
-    }
-}
-
-/// A step to analyze.
-pub struct Work {
-    placed: Placed,
-    bytes: usize,
-}
-
-/// An analyzed step, with its records.
-pub struct Done {
-    /// The analysis.
-    pub analysis: Arc<StepAnalysis>,
-    records: Arc<StepRecords>,
-    bytes: usize,
-}
-
-impl Done {
-    /// Returns the records of each rank that are there, with their analysis.
-    pub fn ranks(&self) -> impl Iterator<Item = (usize, &RankStep, &RankAnalysis)> {
-        let records = self.records.ranks.iter().enumerate();
-        let both = records.zip(&self.analysis.ranks);
-        both.filter_map(|((rank, records), analysis)| Some((rank, records.as_deref()?, analysis.as_deref()?)))
-    }
-}
-
-impl Work {
-    /// Analyzes the step.
-    #[must_use]
-    pub fn analyze(self) -> Done {
-        let analysis = Arc::new(self.placed.analyze());
-        Done { analysis, records: self.placed.records, bytes: self.bytes }
-    }
-}
+use course::Course;
+use gathered::ALLOCATION_BYTES;
+use incoming::{CLAIMED_RANK_BYTES, Closed};
+use kept::Kept;
+use placed::{Done, Placed, Work};
 
 /// The closed steps of a run.
 #[derive(Default)]
@@ -123,9 +36,6 @@ pub struct Steps {
     /// The size of the step that is being analyzed, in bytes.
     under_way: Option<usize>,
     kept: Kept,
-    recalled: Recalled,
-    /// Steps whose records were looked up on disk and cannot be shown.
-    hidden: BTreeSet<u64>,
     analyzed: VecDeque<Arc<StepAnalysis>>,
     analyzed_bytes: usize,
     /// Whether analyzed steps had to leave.
@@ -203,13 +113,11 @@ impl Steps {
         if let Some(oldest) = queue::pop(&mut self.analyzed) {
             self.has_forgotten = true;
             self.analyzed_bytes -= analyzed_bytes(&oldest);
-            self.hidden.remove(&oldest.step.0);
         }
     }
 
     /// Drops the older half of the steps in memory. Their records are still on disk.
     pub fn halve(&mut self) {
-        self.recalled.clear();
         self.kept.shrink_to(self.kept.bytes() / 2);
         let (analyzed, waiting) = (self.analyzed_bytes / 2, self.waiting_bytes / 2);
         while self.analyzed_bytes > analyzed && self.analyzed.len() > 1 {
@@ -223,9 +131,7 @@ impl Steps {
     /// Returns the size of all steps in memory, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        let records =
-            self.waiting_bytes + self.under_way.unwrap_or(0) + self.kept.bytes() + self.recalled.bytes();
-        records + self.analyzed_bytes + self.hidden.len() * size_of::<u64>()
+        self.waiting_bytes + self.under_way.unwrap_or(0) + self.kept.bytes() + self.analyzed_bytes
     }
 
     /// Returns the number of steps that were skipped without analysis.
@@ -252,10 +158,10 @@ impl Steps {
         &self.analyzed
     }
 
-    /// Returns the records of one step, or of the newest complete one if `step` is `None`, if they are in memory.
+    /// Returns the records of one step, or of the newest complete one if `step` is `None`, unless they have left memory.
     #[must_use]
     pub fn find(&self, step: Option<Step>) -> Option<&Arc<StepRecords>> {
-        self.kept.find(step).or_else(|| self.recalled.find(step?))
+        self.kept.find(step)
     }
 
     /// Returns the analysis of a step, if it is in memory.
@@ -265,28 +171,32 @@ impl Steps {
         self.analyzed.get(at).filter(|analyzed| analyzed.step == step)
     }
 
-    /// Stores a step that was read back from disk. Ranks whose records arrived too late for its analysis stay missing.
-    pub fn recall(&mut self, mut closed: Closed) -> Arc<StepRecords> {
-        if let Some(analyzed) = self.find_analyzed(closed.records.step) {
-            leave_out_late(&mut closed.records, analyzed);
-        }
-        let records = Arc::new(closed.records);
-        self.recalled.push(records.clone(), closed.bytes);
-        records
+    /// Returns the newest `most` analyzed steps, oldest first.
+    #[must_use]
+    pub fn newest(&self, most: usize) -> Vec<Arc<StepAnalysis>> {
+        self.analyzed.iter().skip(self.analyzed.len().saturating_sub(most)).cloned().collect()
     }
 
-    /// Marks these steps as not to be shown, except those whose records are in memory. Only analyzed steps are marked,
-    /// because no other step is ever offered.
-    pub fn hide(&mut self, steps: StepRange) {
-        let analyzed = self.analyzed.iter().map(|analyzed| analyzed.step);
-        let gone = analyzed.filter(|&step| steps.contains(step) && self.find(Some(step)).is_none());
-        let gone: Vec<u64> = gone.map(|step| step.0).collect();
-        self.hidden.extend(gone);
+    /// Returns the analyzed steps in memory from `first` to `last`, oldest first.
+    #[must_use]
+    pub fn between(&self, first: Step, last: Step) -> Vec<Arc<StepAnalysis>> {
+        let from = self.analyzed.partition_point(|step| step.step < first);
+        let past = self.analyzed.partition_point(|step| step.step <= last);
+        self.analyzed.range(from..past.max(from)).cloned().collect()
     }
 
-    /// Returns the steps whose records were looked up on disk and cannot be shown, in order.
-    pub fn hidden(&self) -> impl Iterator<Item = u64> {
-        self.hidden.iter().copied()
+    /// Returns the newest complete step that was observed in full. If there is none, returns the newest complete step
+    /// that is not a shadow step.
+    #[must_use]
+    pub fn newest_whole(&self) -> Option<Step> {
+        let whole = || self.analyzed.iter().rev().filter(|step| step.complete && !step.shadow);
+        whole().find(|step| step.is_observed_in_full()).or_else(|| whole().next()).map(|step| step.step)
+    }
+
+    /// Returns the first and the last analyzed step in memory.
+    #[must_use]
+    pub fn range(&self) -> Option<(Step, Step)> {
+        Some((self.analyzed.front()?.step, self.analyzed.back()?.step))
     }
 
     /// Returns the oldest step whose records are in memory. The records of all later steps are in memory too.
@@ -316,10 +226,4 @@ fn analyzed_bytes(step: &StepAnalysis) -> usize {
         + step.collectives.len() * size_of::<CollectiveAnalysis>()
         + replay
         + allocations * ALLOCATION_BYTES
-}
-
-/// Removes the ranks whose records arrived too late for the analysis of the step.
-pub fn leave_out_late(records: &mut StepRecords, analyzed: &StepAnalysis) {
-    let late = records.ranks.iter_mut().zip(&analyzed.ranks).filter(|(_, known)| known.is_none());
-    late.for_each(|(rank, _)| *rank = None);
 }

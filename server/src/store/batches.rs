@@ -77,12 +77,12 @@ impl Condition {
             }),
             self.skipped(),
         ];
-        let of_batches = sentences.into_iter().flatten().map(|sentence| (GapKind::StoredBatches, sentence));
-        let of_checksums = self.of_checksums().map(|sentence| (GapKind::Checksums, sentence));
-        of_batches.chain(of_checksums).map(|(kind, sentence)| Gap { kind, sentence }).collect()
+        let batches = sentences.into_iter().flatten().map(|sentence| (GapKind::StoredBatches, sentence));
+        let checksum_gaps = self.checksum_gaps().map(|sentence| (GapKind::Checksums, sentence));
+        batches.chain(checksum_gaps).map(|(kind, sentence)| Gap { kind, sentence }).collect()
     }
 
-    fn of_checksums(&self) -> impl Iterator<Item = String> {
+    fn checksum_gaps(&self) -> impl Iterator<Item = String> {
         let unchecked = segments(self.unchecked).map(|(segments, them)| {
             format!("an older version wrote {segments} without checksums: damage to {them} is not detected")
         });
@@ -186,7 +186,7 @@ pub struct Introduction {
 /// The number of batches in which the introduction is searched for. Every rank introduces itself in its first batch.
 const INTRODUCED_WITHIN: usize = 64;
 
-/// Reads a run's introduction without replaying the run. Returns `None` if its first batches have none.
+/// Reads a run's introduction without restoring the run. Returns `None` if its first batches have none.
 ///
 /// # Errors
 /// Returns an error if the run's files cannot be read or have invalid content.

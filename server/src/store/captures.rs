@@ -208,8 +208,8 @@ impl Captures {
         let newest = self.list().ok()?.into_iter().next()?;
         let steps = u8::try_from(newest.steps).ok()?;
         let request = TraceRequest { number: newest.id, first: newest.first_step, steps };
-        let waiting = newest.ranks.iter().filter(|one| one.outcome == CaptureOutcome::Waiting);
-        Some((request, waiting.map(|one| one.rank).collect()))
+        let waiting = newest.ranks.iter().filter(|rank| rank.outcome == CaptureOutcome::Waiting);
+        Some((request, waiting.map(|rank| rank.rank).collect()))
     }
 
     /// Stores the comparison of two ranks.
@@ -241,8 +241,8 @@ impl Captures {
     fn delete(&self, id: u64) -> Result<(), StoreError> {
         tracing::warn!(run = %self.run.run, capture = id, "the oldest capture of this run is deleted, because the run has too many or too large ones");
         let own = format!("{id}-");
-        let of_it = self.names()?.into_iter().filter(|name| name.starts_with(&own));
-        for name in of_it.chain([format!("{id}.json")]) {
+        let files = self.names()?.into_iter().filter(|name| name.starts_with(&own));
+        for name in files.chain([format!("{id}.json")]) {
             let path = self.file(&name);
             self.run.disk.remove(&path).map_err(StoreError::io(&path, "delete"))?;
         }
@@ -327,7 +327,7 @@ fn report(error: &StoreError) {
 }
 
 fn bytes_of(capture: &Capture) -> u64 {
-    let sizes = capture.ranks.iter().map(|one| match &one.outcome {
+    let sizes = capture.ranks.iter().map(|rank| match &rank.outcome {
         CaptureOutcome::Stored(stored) => stored.bytes,
         _ => 0,
     });
@@ -379,7 +379,7 @@ mod tests {
         captures.refuse(2, Rank(0), "busy".into()).unwrap();
         let [newest, oldest] = &captures.list().unwrap()[..] else { panic!() };
         assert_eq!((newest.id, oldest.id, oldest.is_complete()), (2, 1, false));
-        let answers: Vec<&CaptureOutcome> = newest.ranks.iter().map(|one| &one.outcome).collect();
+        let answers: Vec<&CaptureOutcome> = newest.ranks.iter().map(|rank| &rank.outcome).collect();
         let refused = CaptureOutcome::Refused { reason: "busy".into() };
         assert_eq!(answers, [&CaptureOutcome::Stored(trace), &refused]);
         assert_eq!(captures.trace(2, Rank(2), &trace).unwrap(), b"gzip");
@@ -403,7 +403,7 @@ mod tests {
         };
         assert!(reason.contains("damaged"), "{reason}");
         std::fs::write(captures.file("2.json"), b"{}").unwrap();
-        assert_eq!(captures.list().unwrap().iter().map(|one| one.id).collect::<Vec<_>>(), [1]);
+        assert_eq!(captures.list().unwrap().iter().map(|capture| capture.id).collect::<Vec<_>>(), [1]);
         assert!(captures.find(2).is_err());
     }
 

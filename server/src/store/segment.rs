@@ -3,7 +3,7 @@
 //! Every column is INT64, delta-encoded and zstd-compressed. Rows of the table of batches are in order of arrival. In
 //! the other tables the rows of one incarnation are adjacent, in order of arrival. Times are nanoseconds on the rank's
 //! own clock, and a bucket's launch, start and end are relative to the time before. The pair (`life`, `batch`)
-//! identifies the batch of a row, so that replaying a segment is replaying its batches. `life` is the index of the
+//! identifies the batch of a row, so that restoring a segment is restoring its batches. `life` is the index of the
 //! incarnation. Of the `Started` records, only the newest of each incarnation is stored, and only if its collective had
 //! not ended: bucket records supersede all others.
 //!

@@ -10,6 +10,7 @@ use paceline::captures::Capturing;
 use paceline::clock::ServerClock;
 use paceline::http::guard::Guard;
 use paceline::http::{App, router};
+use paceline::ingest::Intake;
 use paceline::metrics::Metrics;
 use paceline::state::hub::Hub;
 use paceline::store::directory::Layout;
@@ -54,11 +55,12 @@ impl Tried {
         let (sealer, _thread) = Sealer::start(layout.clone(), &vitals).expect("a thread can be started");
         let log = Log::start(Writer::new(layout.clone()), metrics.server.clone(), sealer, &vitals);
         let log = log.expect("a thread can be started");
-        let hub = Hub::start(Default::default(), clock, metrics.clone(), &vitals, None);
+        let hub = Hub::start(Default::default(), clock, metrics.clone(), &vitals, log.clone(), None);
+        let intake = Intake::new(hub.clone(), metrics.server.clone(), clock);
         let guard = Arc::new(Guard { loopback_only: true, ..Guard::default() });
         let (stop, stopping) = watch::channel(false);
         let captures = Capturing::new(hub.clone(), layout, clock);
-        let (room, turns, imports, streams) = Default::default();
+        let (turns, imports, streams) = Default::default();
         let app = App {
             hub,
             log,
@@ -68,7 +70,7 @@ impl Tried {
             clock,
             guard,
             vitals,
-            room,
+            intake,
             turns,
             imports,
             streams,

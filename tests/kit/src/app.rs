@@ -7,6 +7,7 @@ use paceline::captures::Capturing;
 use paceline::clock::ServerClock;
 use paceline::http::App;
 use paceline::http::guard::Guard;
+use paceline::ingest::Intake;
 use paceline::metrics::Metrics;
 use paceline::state::collection::Collection;
 use paceline::state::hub::Hub;
@@ -26,11 +27,12 @@ pub fn app(data: &Path, runs: Collection, layout: Option<Layout>) -> anyhow::Res
     let vitals = Vitals::default();
     let (sealer, _thread) = Sealer::start(Layout::new(data), &vitals)?;
     let log = Log::start(Writer::new(Layout::new(data)), metrics.server.clone(), sealer, &vitals)?;
-    let hub = Hub::start(runs, clock, metrics.clone(), &vitals, layout);
+    let hub = Hub::start(runs, clock, metrics.clone(), &vitals, log.clone(), layout);
+    let intake = Intake::new(hub.clone(), metrics.server.clone(), clock);
     let captures = Capturing::new(hub.clone(), Layout::new(data), clock);
     let guard = Arc::new(Guard { loopback_only: true, ..Guard::default() });
     let stopping = tokio::sync::watch::channel(false).1;
-    let (room, turns, imports, streams) = Default::default();
+    let (turns, imports, streams) = Default::default();
     Ok(App {
         hub,
         log,
@@ -40,7 +42,7 @@ pub fn app(data: &Path, runs: Collection, layout: Option<Layout>) -> anyhow::Res
         clock,
         guard,
         vitals,
-        room,
+        intake,
         turns,
         imports,
         streams,

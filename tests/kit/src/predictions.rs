@@ -129,7 +129,7 @@ impl Job {
         let simulation = Simulation::run(&self.plan);
         let run = simulation.received();
         let report = run.report(usize::MAX, simulation.end());
-        let steps = run.newest_steps(usize::MAX);
+        let steps = run.steps().newest(usize::MAX);
         let steps: Vec<&StepAnalysis> = steps.iter().map(AsRef::as_ref).collect();
         let model = Model::from_report(&report, &steps)?;
         let alone = self.truth(1);

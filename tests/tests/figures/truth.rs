@@ -102,7 +102,7 @@ fn true_parts(step: &StepTruth, rank: usize) -> [i64; Part::COUNT] {
 fn the_ledger_matches_the_truth() {
     for seed in 0..10 {
         let simulation = Simulation::run(&Plan { steps: 60, ..Plan::small(seed) });
-        let steps = simulation.received().newest_steps(usize::MAX);
+        let steps = simulation.received().steps().newest(usize::MAX);
         assert_eq!(steps.len(), 60, "seed {seed}");
         for (analyzed, truth) in steps.iter().zip(&simulation.steps) {
             for (rank, found) in analyzed.present() {
@@ -155,7 +155,7 @@ fn lost_and_late_batches_leave_visible_gaps_and_correct_verdicts() {
         };
         let simulation = Simulation::run(&plan);
         let run = simulation.received();
-        let steps = run.newest_steps(usize::MAX);
+        let steps = run.steps().newest(usize::MAX);
         let incomplete = steps.iter().filter(|step| !step.complete).count();
         assert!(incomplete > 0, "seed {seed}: batches were lost, but all steps are complete");
         assert!(

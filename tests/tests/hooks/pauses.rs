@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
-use paceline::state::replay;
+use paceline::state::restore;
 use paceline::store::directory::Layout;
 use serde_json::Value;
 use testkit::programs::report;
@@ -41,7 +41,7 @@ fn pauses_are_told_apart_from_the_rest_of_a_step_and_have_their_lines() -> anyho
     }
     ensure!(report["ledger"].as_array().is_some_and(|ledger| ledger.len() == 2), "{report:#}");
     let id = RunId::new(report["run"].as_str().context("no run")?)?;
-    let run = replay::run(&Layout::new(data.path().to_owned()), &id)?.context("nothing is stored")?;
+    let run = restore::run(&Layout::new(data.path().to_owned()), &id)?.context("nothing is stored")?;
     for lines in run.span_lines(2) {
         has_lines(&lines)?;
     }

@@ -244,7 +244,7 @@ async fn a_new_run_may_not_look_like_an_option() -> anyhow::Result<()> {
     let mut stored = Collection::default();
     let (id, now) = (wire::ids::RunId::new("-rf")?, paceline::clock::ServerClock::start().now());
     let run = paceline::state::run::Run::new(id, 1, now);
-    stored.add(paceline::state::collection::Replayed::new(run, now));
+    stored.add(paceline::state::collection::Restored::new(run, now));
     let asked = Asked::new(stored)?;
     ensure!(asked.get("/api/v1/runs/-rf/summary").await?.status == StatusCode::OK);
     ensure!(asked.send(&hostile::steps("-rf", 1, 0, 0..1, 1)).await?.status == StatusCode::OK);

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use paceline::state::replay;
+use paceline::state::restore;
 use paceline::state::run::Run;
 use paceline::store::directory::Layout;
 use testkit::holistic;
@@ -32,7 +32,7 @@ pub fn refused(data: &Path, run: &str, more: &[&str]) -> String {
 /// Returns the hidden share of each rank's collectives over the recorded steps, from the analysis.
 fn overlaps(run: &Run, steps: (u64, u64)) -> BTreeMap<u32, f64> {
     let mut sums: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
-    let analyzed = run.newest_steps(usize::MAX);
+    let analyzed = run.steps().newest(usize::MAX);
     for step in analyzed.iter().filter(|step| (steps.0..=steps.1).contains(&step.step.0)) {
         for (rank, analysis) in step.present() {
             let sum = sums.entry(rank as u32).or_default();
@@ -44,7 +44,7 @@ fn overlaps(run: &Run, steps: (u64, u64)) -> BTreeMap<u32, f64> {
 
 /// Checks that HTA's figure of every rank agrees with ours to a tenth of a percentage point.
 fn check_overlap(data: &Path, id: &RunId, steps: (u64, u64)) -> anyhow::Result<()> {
-    let run = replay::run(&Layout::new(data), id)?.expect("the run was stored");
+    let run = restore::run(&Layout::new(data), id)?.expect("the run was stored");
     let ours = overlaps(&run, steps);
     let traces = data.join("traces");
     let range = format!("{}..{}", steps.0, steps.1);

@@ -10,7 +10,7 @@ use axum::http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
 use paceline::clock::ServerClock;
 use paceline::http::{App, router};
-use paceline::state::collection::{Collection, Replayed};
+use paceline::state::collection::{Collection, Restored};
 use paceline::state::run::Run;
 use paceline::store::directory::Layout;
 use serde_json::Value;
@@ -36,7 +36,7 @@ impl Stage {
         let first = &simulation.batches[0].batch;
         let (run, now) = (first.run.clone(), ServerClock::start().now());
         let mut runs = Collection::default();
-        runs.add(Replayed::new(Run::new(run.clone(), first.world_size, now).keeping(1), now));
+        runs.add(Restored::new(Run::new(run.clone(), first.world_size, now).keeping(1), now));
         let app = app(data.path(), runs, Some(Layout::new(data.path())))?;
         let stage = Self { router: router(app.clone()), app, run, data };
         for received in &simulation.batches {

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use analysis::stats;
 use anyhow::Context as _;
-use paceline::state::replay;
+use paceline::state::restore;
 use paceline::store::directory::Layout;
 
 use crate::cases::STEPS;
@@ -76,10 +76,10 @@ impl Toggled {
 
 /// Returns the mean step time of each block in milliseconds: with the fault, without it, and so on.
 fn blocks(data: &Path) -> anyhow::Result<Vec<f64>> {
-    let runs = replay::all(&Layout::new(data))?.runs;
+    let runs = restore::all(&Layout::new(data))?.runs;
     let run = runs.values().next().context("the job wrote no records")?;
     let mut millis = vec![Vec::new(); STEPS as usize / EVERY];
-    for step in run.newest_steps(usize::MAX) {
+    for step in run.steps().newest(usize::MAX) {
         let at = step.step.0 as usize;
         if at % EVERY >= SKIPPED
             && let Some(block) = millis.get_mut(at / EVERY)

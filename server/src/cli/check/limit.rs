@@ -152,16 +152,16 @@ mod tests {
 
     #[test]
     fn a_limit_is_a_change_or_a_value() {
-        let of = |text: &str| text.parse::<Limit>();
-        assert_eq!(of("+3%"), Ok(Limit::Relative(0.03)));
-        assert_eq!(of("-2 %"), Ok(Limit::Relative(-0.02)));
-        assert_eq!(of("+2pt"), Ok(Limit::Points(0.02)));
-        assert_eq!(of("+5ms"), Ok(Limit::MoreNanos(5e6)));
-        assert_eq!([of("850us"), of("850 µs")], [Ok(Limit::Nanos(850e3)), Ok(Limit::Nanos(850e3))]);
-        assert_eq!(of("0.7"), Ok(Limit::Plain(0.7)));
-        assert_eq!(of("1e3"), Ok(Limit::Plain(1e3)));
+        let parsed = |text: &str| text.parse::<Limit>();
+        assert_eq!(parsed("+3%"), Ok(Limit::Relative(0.03)));
+        assert_eq!(parsed("-2 %"), Ok(Limit::Relative(-0.02)));
+        assert_eq!(parsed("+2pt"), Ok(Limit::Points(0.02)));
+        assert_eq!(parsed("+5ms"), Ok(Limit::MoreNanos(5e6)));
+        assert_eq!([parsed("850us"), parsed("850 µs")], [Ok(Limit::Nanos(850e3)), Ok(Limit::Nanos(850e3))]);
+        assert_eq!(parsed("0.7"), Ok(Limit::Plain(0.7)));
+        assert_eq!(parsed("1e3"), Ok(Limit::Plain(1e3)));
         for wrong in ["", "fast", "+", "3 parsecs", "inf", "+3"] {
-            assert!(of(wrong).is_err(), "{wrong:?}");
+            assert!(parsed(wrong).is_err(), "{wrong:?}");
         }
     }
 

@@ -31,11 +31,11 @@ impl Tool {
 /// Prints the figures of each file, as a table or in JSON.
 pub(super) fn show(tool: Tool, paths: &[PathBuf], json: bool) -> anyhow::Result<()> {
     let read = |path: &PathBuf| File::open(path).map_err(Unreadable::from).and_then(kineto::read);
-    let of = |path: &PathBuf| {
+    let measured = |path: &PathBuf| {
         let read = read(path).map(|trace| (trace.rank, figures(&trace, tool.window())));
         (file_name(path), read)
     };
-    let files = paths.iter().map(of);
+    let files = paths.iter().map(measured);
     if json {
         let rows: Vec<Value> = files.map(|(file, read)| object(&file, read)).collect();
         return print(&format!("{}\n", serde_json::to_string_pretty(&rows)?));

@@ -90,14 +90,14 @@ pub(super) fn table(arguments: &MemoryArguments, models: &[(u32, RankModel<'_>)]
 
 /// Returns the bytes of the states on one rank, and with each kind of activations if the shape of the model is given.
 pub(super) fn json(model: &RankModel<'_>) -> serde_json::Value {
-    let of = |sharding: Sharding| {
+    let states = |sharding: Sharding| {
         let kept = Kept::ALL.iter().filter(|_| model.memory.layers.is_some());
-        let with = kept.map(
+        let kept_states = kept.map(
             |&kept| serde_json::json!({ "kept": kept.name(), "bytes": model.bytes(sharding, Some(kept)) }),
         );
         serde_json::json!({
-            "states": sharding.name(), "bytes": model.bytes(sharding, None), "with_activations": with.collect::<Vec<_>>(),
+            "states": sharding.name(), "bytes": model.bytes(sharding, None), "with_activations": kept_states.collect::<Vec<_>>(),
         })
     };
-    Sharding::ALL.map(of).into()
+    Sharding::ALL.map(states).into()
 }

@@ -9,8 +9,10 @@ use wire::views::{AttributeKind, AttributeRanks};
 /// Returns the reason why the accuracy is unknown: what a rank states is not a number, or the ranks state different numbers.
 pub(super) fn stated(attributes: &[AttributeRanks]) -> Result<Option<f64>, String> {
     let mut known: Option<(f64, &AttributeRanks)> = None;
-    for one in attributes.iter().filter(|one| one.kind == AttributeKind::Label && one.name == ACCURACY) {
-        let (rank, text) = (one.ranks.0, &one.value);
+    for stated in
+        attributes.iter().filter(|stated| stated.kind == AttributeKind::Label && stated.name == ACCURACY)
+    {
+        let (rank, text) = (stated.ranks.0, &stated.value);
         let number = text.parse().ok().filter(|number: &f64| number.is_finite());
         let number = number
             .ok_or_else(|| format!("rank {rank} states the accuracy {text:?}, which is not a number"))?;
@@ -21,7 +23,7 @@ pub(super) fn stated(attributes: &[AttributeRanks]) -> Result<Option<f64>, Strin
                     first.ranks.0, first.value
                 ));
             }
-            _ => known = Some((number, one)),
+            _ => known = Some((number, stated)),
         }
     }
     Ok(known.map(|(number, _)| number))

@@ -42,14 +42,14 @@ fn a_file_of_one_rank_names_the_rank_and_each_kernel_has_a_launch() {
 
 #[test]
 fn a_collective_has_its_function_and_its_group() {
-    let of_two = Waterfall {
+    let shared = Waterfall {
         bucket_function: vec![Function::AllToAll as u8, Function::ReduceScatter as u8],
         bucket_comm: vec![0, 9],
         ..waterfall()
     };
     let mut writer = super::super::Writer::begin(Format::Chrome, Vec::new(), &summary(), None)
         .expect("memory can be written");
-    writer.step(&of_two).expect("memory can be written");
+    writer.step(&shared).expect("memory can be written");
     let trace = parse(&writer.finish().expect("memory can be written"));
     let kernels = events(&trace, "kernel");
     let said = |at: usize| {

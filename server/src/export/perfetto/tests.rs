@@ -53,8 +53,8 @@ fn names_are_written_before_their_use_and_unknown_figures_are_left_out() {
             let value = argument.int_value.or(argument.uint_value.map(|value| value as i64));
             (arguments[&argument.name_iid.unwrap()].clone(), value)
         };
-        let of_event: BTreeMap<String, Option<i64>> = event.debug_annotations.iter().map(named).collect();
-        slices.push((name, packet.timestamp.unwrap() - 1_790_000_000_000_000_000, of_event));
+        let annotations: BTreeMap<String, Option<i64>> = event.debug_annotations.iter().map(named).collect();
+        slices.push((name, packet.timestamp.unwrap() - 1_790_000_000_000_000_000, annotations));
     }
     let names: Vec<&str> = slices.iter().map(|(name, ..)| name.as_str()).collect();
     assert_eq!(
@@ -76,9 +76,9 @@ fn flow_ids_are_not_packed() {
     let bytes = written(Format::Perfetto, None);
     // Field 47 with a value of eight bytes has the key 0xf9 0x02. The key of a packed field is 0xfa 0x02, which
     // Perfetto ignores.
-    let of =
+    let flows =
         |key: [u8; 2]| bytes.windows(10).filter(|w| w[..2] == key && w[2..] == 8_u64.to_le_bytes()).count();
-    assert_eq!(of([0xf9, 0x02]), 2);
+    assert_eq!(flows([0xf9, 0x02]), 2);
 }
 
 #[test]

@@ -23,9 +23,9 @@ pub(super) fn account(report: &Report) -> Option<Section> {
     let table = Table { head: head(&["", "time", "of it"]), rows, ..Table::default() };
     let wall = account.wall_nanos as f64;
     let wall = if wall < LONG { nanos(wall) } else { units::clock(wall / 1e9) };
-    let of = if account.is_whole_run { "the run" } else { "the observed steps" };
+    let whole = if account.is_whole_run { "the run" } else { "the observed steps" };
     let about = format!(
-        "The {wall} of {of}. Each part is what the time would be less without it, for all ranks together; the parts sum to the whole."
+        "The {wall} of {whole}. Each part is what the time would be less without it, for all ranks together; the parts sum to the whole."
     );
     section("Where the wall time goes", vec![about], true, table)
 }

@@ -51,10 +51,10 @@ pub(super) fn attempts(report: &Report) -> Option<Section> {
     if attempts.len() < 2 {
         return None;
     }
-    let row = |of: &Attempt| -> Vec<Cell> {
-        let spent = |one| time(of.uses.get(&one).copied().unwrap_or(0), report.computed_on).into();
+    let row = |tried: &Attempt| -> Vec<Cell> {
+        let spent = |usage| time(tried.uses.get(&usage).copied().unwrap_or(0), report.computed_on).into();
         let (recovery, repeated) = (spent(TimeUse::Recovery), spent(TimeUse::Repeated));
-        vec![(of.number + 1).to_string().into(), attempt(of).into(), recovery, repeated]
+        vec![(tried.number + 1).to_string().into(), attempt(tried).into(), recovery, repeated]
     };
     let rows = attempts.iter().map(row).collect();
     let table = Table { head: head(&["attempt", "", "recovery", "repeated"]), rows, ..Table::default() };

@@ -58,14 +58,14 @@ fn sentence(report: &Report, latest: &LastRank) -> String {
     if latest.share < MOST {
         return String::new();
     }
-    let of_it = match saving(report, latest) {
+    let saved = match saving(report, latest) {
         Some(saving) if saving < MOST * latest.nanos_per_step => {
             format!("; a fix saves {}", nanos(saving.max(0.0)))
         }
         _ => String::new(),
     };
     format!(
-        "Rank {} is last in {} of them, by {} per step in all ({} of such time){of_it}.",
+        "Rank {} is last in {} of them, by {} per step in all ({} of such time){saved}.",
         latest.rank,
         units::count(latest.last),
         nanos(latest.nanos_per_step),

@@ -369,9 +369,9 @@ fn a_hang_is_the_first_headline_and_a_missing_verdict_has_a_reason() {
 #[test]
 fn a_note_has_its_evidence_in_every_rendering() {
     let note = Verdict { sentence: "Rank 1 is late.".into(), ..verdict() };
-    let of = document(&Report { notes: vec![note], verdicts: Vec::new(), ..fixed() });
+    let shown = document(&Report { notes: vec![note], verdicts: Vec::new(), ..fixed() });
     let evidence = &verdict().evidence[0];
-    let found = [terminal(&of), markdown(&of), html(&of)];
+    let found = [terminal(&shown), markdown(&shown), html(&shown)];
     for text in &found {
         assert!(text.contains("Note: Rank 1 is late.") && text.contains(evidence.as_str()), "{text}");
         assert!(text.find("Note: ") < text.find(evidence.as_str()), "{text}");

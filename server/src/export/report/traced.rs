@@ -19,20 +19,20 @@ pub(super) fn traced(report: &Report) -> Option<Section> {
     let row = |sum: &&TraceSum| -> Vec<Cell> {
         let is_kernel = sum.kind == TraceRowKind::Kernel;
         // The host works on several threads, and ahead of the device.
-        let of_kernel = |text: String| if is_kernel { text } else { String::new() };
+        let kernels_only = |text: String| if is_kernel { text } else { String::new() };
         vec![
             shortened(&sum.name).into(),
             sum.kind.name().into(),
             nanos(per_step(sum.nanos)).into(),
-            of_kernel(percent(per_step(sum.nanos) / totals.step_nanos.max(1.0))).into(),
+            kernels_only(percent(per_step(sum.nanos) / totals.step_nanos.max(1.0))).into(),
             decimal(per_step(sum.calls), 1).into(),
-            of_kernel(nanos(per_step(sum.gap_nanos))).into(),
+            kernels_only(nanos(per_step(sum.gap_nanos))).into(),
         ]
     };
-    let of = |is_kernel: bool| {
+    let rows_of = |is_kernel: bool| {
         summary.rows.iter().filter(move |sum| (sum.kind == TraceRowKind::Kernel) == is_kernel)
     };
-    let rows: Vec<_> = of(true).take(MOST).chain(of(false).take(MOST)).collect();
+    let rows: Vec<_> = rows_of(true).take(MOST).chain(rows_of(false).take(MOST)).collect();
     let device = match totals.kernel_nanos.zip(totals.gap_nanos) {
         Some((kernels, gaps)) => {
             format!(

@@ -118,7 +118,7 @@ impl Unauthorized {
     pub fn last_hour(&self, now: Instant) -> UnauthorizedRequests {
         let mut state = self.lock();
         state.forget_minutes(now);
-        let sum = |of: fn(&Counts) -> u64| state.minutes.iter().map(|(_, counts)| of(counts)).sum();
+        let sum = |count: fn(&Counts) -> u64| state.minutes.iter().map(|(_, counts)| count(counts)).sum();
         let (no_token, wrong_token) = (sum(|counts| counts.no_token), sum(|counts| counts.wrong_token));
         let newest = state.newest.filter(|_| !state.minutes.is_empty());
         UnauthorizedRequests { no_token, wrong_token, newest_peer: newest.map(|peer| peer.to_string()) }

@@ -10,7 +10,7 @@ use wire::views::Missing;
 use wire::views::goodput::Goodput;
 
 use super::Run;
-use crate::state::steps::Done;
+use crate::state::steps::placed::Done;
 
 /// The attempts at the job.
 #[derive(Default)]
@@ -129,7 +129,7 @@ impl Run {
         begun.resumed = begun.resumed.or(Some(step));
     }
 
-    /// Takes what a batch says about the life of its process.
+    /// Takes what a batch says about the time of its process.
     pub(super) fn hear_lifeline(&mut self, batch: &Batch, now: ServerNanos) {
         self.ranks.speaking(batch.rank.0 as usize).lifeline.hear(batch.anchor.mono, now);
     }

@@ -1,11 +1,10 @@
 //! Reports and summaries of a run, and the input that a report needs to be made on another thread.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use analysis::report::{self, RunFacts};
 use analysis::step::StepAnalysis;
-use wire::batch::{Hello, Instrumentation};
+use wire::batch::Instrumentation;
 use wire::clock::ServerNanos;
 use wire::ids::{Rank, Step};
 use wire::layout::Layout;
@@ -13,24 +12,16 @@ use wire::views::{
     Gap, GapKind, HostRanks, Missing, RankDrops, RankEvent, RankEventKind, Report, RunSummary, WorstVerdict,
 };
 
-use super::super::budget::{self, RECENT_STEPS};
-use super::super::faults::Faults;
-use super::super::incoming::LeftOut;
-use super::{REPORTING_NANOS, RankState, Refused, Run};
+use super::faults::Faults;
+use super::{REPORTING_NANOS, RankState, Run};
 use crate::settings;
-use crate::store::batches::{Condition, MissingBatches};
-use crate::store::losses::Loss;
+use crate::state::budget::RECENT_STEPS;
 
 /// The largest number of events in a report.
 const MAX_EVENTS: usize = 64;
 
 /// The largest number of reports that are made to find past faults.
 const MAX_PARTIAL_REPORTS: usize = 32;
-
-/// Returns a number of things, such as "1 record".
-fn counted(count: u64, what: &str) -> String {
-    format!("{} {what}{}", units::count(count), if count == 1 { "" } else { "s" })
-}
 
 /// The input of a report. Making the report takes up to a second for many ranks and happens on another thread.
 pub struct ReportWork {
@@ -85,7 +76,7 @@ impl Run {
     fn facts(&self, ranks: usize, now: ServerNanos) -> RunFacts {
         let drops = |(rank, state): (usize, &RankState)| RankDrops {
             rank: Rank(rank as u32),
-            drops: state.lives.drops(),
+            drops: state.incarnations.drops(),
         };
         let layouts: Vec<Arc<Layout>> = self.layouts_of_rank_0().cloned().collect();
         RunFacts {
@@ -123,7 +114,7 @@ impl Run {
             traced: self.traced.clone(),
             summaries: self.ranks.first(ranks).map(|rank| rank?.summary.clone()).collect(),
             notable_share: settings::notable_share(),
-            hidden_steps: self.steps.hidden().collect(),
+            hidden_steps: self.recalled.hidden().map(|step| step.0).collect(),
             goodput: self.goodput(now),
             course: Vec::new(),
             start_waits: self
@@ -148,7 +139,7 @@ impl Run {
     /// Returns what happened to ranks, oldest first: the newest [`MAX_EVENTS`] events.
     fn events(&self, now: ServerNanos) -> Vec<RankEvent> {
         let over = self.is_over(now);
-        let of_rank = |(rank, state): (usize, &RankState)| {
+        let events_of_rank = |(rank, state): (usize, &RankState)| {
             let event = move |kind, at: ServerNanos| RankEvent {
                 kind,
                 rank: Rank(rank as u32),
@@ -159,13 +150,13 @@ impl Run {
                 still_expected && now - seen >= REPORTING_NANOS
             });
             let restarts: Vec<RankEvent> =
-                state.lives.restarts().map(|at| event(RankEventKind::Restarted, at)).collect();
+                state.incarnations.restarts().map(|at| event(RankEventKind::Restarted, at)).collect();
             let errors: Vec<RankEvent> =
                 state.device_errors.iter().map(|(at, kind)| event(kind, at)).collect();
             let silent = silent.map(|at| event(RankEventKind::Silent, at));
             restarts.into_iter().chain(errors).chain(silent)
         };
-        let mut events: Vec<RankEvent> = self.ranks.iter().flat_map(of_rank).collect();
+        let mut events: Vec<RankEvent> = self.ranks.iter().flat_map(events_of_rank).collect();
         events.sort_by_key(|event| event.unix_millis);
         events.split_off(events.len().saturating_sub(MAX_EVENTS))
     }
@@ -190,7 +181,7 @@ impl Run {
         let analyzed = self.steps.analyzed();
         let skipped = analyzed.len().saturating_sub(most);
         let steps = analyzed.iter().skip(skipped).cloned().collect();
-        let (ranks, steps, others) = self.of_one_world(steps);
+        let (ranks, steps, others) = self.keep_one_world(steps);
         let has_all_steps = skipped == 0 && others.is_none() && self.steps.has_all_analyzed();
         let course = if skipped == 0 { Vec::new() } else { self.course(ranks) };
         let facts = RunFacts { has_all_steps, course, ..self.facts(ranks, now) };
@@ -201,13 +192,13 @@ impl Run {
     /// those that ran on `ranks` ranks.
     fn course(&self, ranks: usize) -> Vec<Arc<StepAnalysis>> {
         let analyzed = self.steps.analyzed();
-        let every = analyzed.len().div_ceil(RECENT_STEPS).max(1);
-        analyzed.iter().step_by(every).filter(|step| step.ranks.len() == ranks).cloned().collect()
+        let stride = analyzed.len().div_ceil(RECENT_STEPS).max(1);
+        analyzed.iter().step_by(stride).filter(|step| step.ranks.len() == ranks).cloned().collect()
     }
 
     /// Returns the steps that ran on as many ranks as the newest one, with this number, and a gap if there are others. Figures
     /// over steps of different numbers of ranks would mean nothing.
-    fn of_one_world(
+    fn keep_one_world(
         &self,
         mut steps: Vec<Arc<StepAnalysis>>,
     ) -> (usize, Vec<Arc<StepAnalysis>>, Option<Gap>) {
@@ -243,101 +234,11 @@ impl Run {
             Some(first) => analyzed.partition_point(|step| step.step < first).min(past),
             None => past.saturating_sub(most),
         };
-        let (ranks, steps, others) = self.of_one_world(analyzed.range(from..past).cloned().collect());
+        let (ranks, steps, others) = self.keep_one_world(analyzed.range(from..past).cloned().collect());
         let goodput = Err(Missing::PartOfRun);
         let has_all_steps = false;
         let facts = RunFacts { hang: None, failure: None, goodput, has_all_steps, ..self.facts(ranks, now) };
         ReportWork { facts, gaps: self.gaps(others, now), steps }
-    }
-
-    /// Returns the known gaps in what the server stored, and one in what a report covers.
-    pub(crate) fn gaps(&self, others: Option<Gap>, now: ServerNanos) -> Vec<Gap> {
-        let of_disk = self.condition.to_gaps(self.missing().as_ref()).into_iter();
-        let mut gaps: Vec<Gap> = others.into_iter().chain(of_disk).chain(self.left_out(now)).collect();
-        let Refused { count, last } = &self.refused;
-        if *count > 0 {
-            let were = if *count == 1 { "batch was" } else { "batches were" };
-            let sentence = format!("{count} {were} refused since the server started; the last one: {last}");
-            gaps.push(Gap { kind: GapKind::RefusedBatches, sentence });
-        }
-        gaps
-    }
-
-    /// Returns what was stored and is in no figure.
-    fn left_out(&self, now: ServerNanos) -> impl Iterator<Item = Gap> {
-        let none = LeftOut::default();
-        let waiting = if self.state(now).has_ended() { self.incoming.waiting() } else { none };
-        let why = [
-            (self.incoming.late(), "arrived after this step or a later one had closed"),
-            (self.incoming.unended(), "are of ranks that went on without ending the step"),
-            (self.incoming.repeated(), "say again that a rank has ended the step"),
-            (waiting, "wait for other ranks, which have not ended the step"),
-        ];
-        let records = why.into_iter().filter_map(|(records, why)| {
-            let (first, last) = records.steps?;
-            let of = if first == last { format!("step {first}") } else { format!("steps {first} to {last}") };
-            let count = counted(records.records, "record");
-            Some(format!("{count} of {of} {why}: they are stored, and no figure includes them"))
-        });
-        let excess = self.incoming.excess_records;
-        let excess = (excess > 0).then(|| {
-            let most = budget::RANK_STEP_RECORDS;
-            format!("{} beyond {most} of one rank in one step are in no figure", counted(excess, "record"))
-        });
-        let unanalyzed = self.unanalyzed_steps();
-        let unanalyzed = (unanalyzed > 0).then(|| {
-            format!(
-                "{} in no figure: fewer than one rank in {} sent them, or they arrived faster than this machine analyzes steps",
-                if unanalyzed == 1 { "1 step is".into() } else { format!("{} steps are", units::count(unanalyzed)) },
-                budget::MIN_PRESENT
-            )
-        });
-        let sentences: Vec<String> = records.chain(excess).chain(unanalyzed).collect();
-        sentences.into_iter().map(|sentence| Gap { kind: GapKind::StoredRecords, sentence })
-    }
-
-    /// Sets the condition of the run's files.
-    pub fn set_condition(&mut self, condition: Condition) {
-        self.condition = condition;
-    }
-
-    /// Notes that stored batches were lost while the run was recorded.
-    pub fn lose(&mut self, lost: Vec<Loss>) {
-        self.condition.lost_since.extend(lost);
-    }
-
-    /// Returns what the reader of the run's files found: the number of batches of each log or segment, and what is lost.
-    #[must_use]
-    pub fn stored(&self) -> (BTreeMap<u32, u64>, Vec<Loss>) {
-        let Condition { stored, lost, unlisted, .. } = &self.condition;
-        let unlisted = unlisted.as_ref().map(|_| Loss::of_damaged_list());
-        (stored.clone(), lost.iter().cloned().chain(unlisted).collect())
-    }
-
-    /// Returns the batches that the ranks numbered and that are missing between those that arrived. Of an import that goes on, batches
-    /// may arrive in any order.
-    fn missing(&self) -> Option<MissingBatches> {
-        let is_on_its_way = |rank: &RankState| {
-            let is_import = |hello: &Hello| hello.instrumentation == Instrumentation::Trace;
-            rank.bye.is_none() && rank.hello.as_ref().is_some_and(is_import)
-        };
-        let ranks = self.ranks.ever().enumerate().filter_map(|(index, rank)| Some((index, rank?)));
-        let ranks = ranks.filter(|(_, rank)| !is_on_its_way(rank));
-        let of_ranks = ranks.map(|(index, rank)| (index, rank.lives.missing()));
-        let of_ranks: Vec<_> = of_ranks.filter(|&(_, missing)| missing > 0).collect();
-        let (first, _) = *of_ranks.first()?;
-        let of = match of_ranks.len() {
-            1 => format!("rank {first}"),
-            ranks => format!("{ranks} ranks, such as rank {first},"),
-        };
-        let batches = of_ranks.iter().fold(0_u64, |sum, &(_, missing)| sum.saturating_add(missing));
-        Some(MissingBatches { batches, of })
-    }
-
-    /// Returns the number of batches refused since the server started.
-    #[must_use]
-    pub fn refused_batches(&self) -> u64 {
-        self.refused.count
     }
 
     /// Returns the report over the newest `most` steps in memory.

@@ -35,8 +35,8 @@ impl Run {
     /// Returns what ran on each rank, if the run is imported.
     #[must_use]
     pub fn trace_summaries(&self) -> Vec<(Rank, Arc<TraceSummary>)> {
-        let of = |(rank, state): (usize, &RankState)| Some((Rank(rank as u32), state.summary.clone()?));
-        self.ranks.iter().filter_map(of).collect()
+        let summary = |(rank, state): (usize, &RankState)| Some((Rank(rank as u32), state.summary.clone()?));
+        self.ranks.iter().filter_map(summary).collect()
     }
 
     /// Sets what differs between the newest traces of two ranks, as evidence.

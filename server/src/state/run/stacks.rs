@@ -1,5 +1,7 @@
-//! The stacks that the ranks of a run are asked for.
+//! The stacks of a run's ranks: what they are asked for, and what they sent.
 
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use analysis::hang;
@@ -7,11 +9,119 @@ use wire::clock::ServerNanos;
 use wire::ids::Rank;
 use wire::request::RecordingRequest;
 use wire::stacks::{LongStep, SpanLine, Stacks};
-use wire::views::{Hang, Report};
+use wire::views::{Cause, Culprit, Hang, Report, Verdict};
 
 use super::Run;
-use crate::state::own_code::OwnCode;
-use crate::state::stacks;
+use super::own_code::OwnCode;
+
+/// How long stacks are sampled as evidence, in milliseconds.
+const EVIDENCE_MILLIS: u16 = 3_000;
+/// How long the stacks of ranks that hang are sampled, in milliseconds.
+const HANG_MILLIS: u16 = 500;
+/// The largest number of ranks that are sampled because of a hang.
+pub(super) const MOST_OF_HANG: usize = 64;
+/// The shortest time between two samplings of the same rank for the same cause, in nanoseconds.
+const AGAIN_NANOS: i64 = 60_000_000_000;
+
+/// The stacks of one rank.
+#[derive(Default)]
+pub struct RankStacks {
+    newest: Option<Arc<Stacks>>,
+    /// The request that the rank has not answered yet.
+    asked: Option<RecordingRequest>,
+}
+
+impl RankStacks {
+    /// Returns the approximate size, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.newest.as_ref().map_or(0, |stacks| stacks.bytes())
+    }
+
+    pub(super) fn ask(&mut self, request: RecordingRequest) {
+        self.asked = Some(request);
+    }
+
+    pub(super) fn asked(&self, now: ServerNanos) -> Option<RecordingRequest> {
+        self.asked.filter(|asked| asked.is_current(now))
+    }
+
+    pub(super) fn add(&mut self, stacks: Stacks) {
+        self.asked = self.asked.filter(|asked| asked.number > stacks.request);
+        self.newest = Some(Arc::new(stacks));
+    }
+
+    /// Returns the rank's newest answer.
+    #[must_use]
+    pub fn newest(&self) -> Option<&Arc<Stacks>> {
+        self.newest.as_ref()
+    }
+}
+
+/// The ranks whose stacks were asked for as evidence, with the causes of the verdicts.
+#[derive(Default)]
+pub struct Wanted(BTreeMap<(u32, Cause), ServerNanos>);
+
+impl Wanted {
+    /// Returns the ranks to sample now, once while a verdict or a note on ranks lasts that code may explain: its first culprit and a rank
+    /// that is not a culprit, or the first ranks if all of them lose time alike.
+    pub(super) fn ranks(
+        &mut self,
+        verdicts: &[Verdict],
+        notes: &[Verdict],
+        ranks: u32,
+        now: ServerNanos,
+    ) -> BTreeSet<u32> {
+        // A rank that seems to be slowed by its host may be slow for a line of its own.
+        let notes = notes.iter().filter(|note| !matches!(note.culprit, None | Some(Culprit::All)));
+        let all = verdicts.iter().chain(notes);
+        let sampled = all.filter_map(|verdict| Some((verdict.cause, sampled(verdict, ranks)?)));
+        let wanted: BTreeSet<(u32, Cause)> =
+            sampled.flat_map(|(cause, ranks)| ranks.into_iter().map(move |rank| (rank, cause))).collect();
+        self.0.retain(|key, asked| wanted.contains(key) || now - *asked < AGAIN_NANOS);
+        let mut ranks = BTreeSet::new();
+        for key in wanted {
+            if let Entry::Vacant(new) = self.0.entry(key) {
+                new.insert(now);
+                ranks.insert(key.0);
+            }
+        }
+        ranks
+    }
+}
+
+/// Returns the ranks whose stacks may explain a verdict on a run of `ranks` ranks; `None` if code explains nothing of it.
+///
+/// A rank takes the stacks of what happens now and then by itself, but not those of its loader workers.
+fn sampled(verdict: &Verdict, ranks: u32) -> Option<Vec<u32>> {
+    use Cause::{Compute, H2d, Host, Input, MoreWork, Optimizer, Processor, Unknown};
+    if verdict.recurrence.is_some() && verdict.cause != Input {
+        return None;
+    }
+    match verdict.culprit.as_ref()? {
+        // Two ranks say whether loaders do not keep up.
+        Culprit::All if verdict.cause == Input => Some((0..ranks.min(2)).collect()),
+        Culprit::All => matches!(verdict.cause, Host | Optimizer).then(|| vec![0]),
+        named
+            if verdict.cause.is_pause()
+                || matches!(verdict.cause, Input | H2d | Compute | MoreWork | Host | Processor | Unknown) =>
+        {
+            let suspects = named.ranks();
+            let peer = (0..ranks).find(|rank| !suspects.contains(rank))?;
+            Some(vec![*suspects.first()?, peer])
+        }
+        _ => None,
+    }
+}
+
+/// Returns the request for the stacks of ranks that hang. They stand still, so few samples are enough.
+pub(super) fn request_of_hang(now: ServerNanos) -> RecordingRequest {
+    RecordingRequest::at(now, HANG_MILLIS)
+}
+
+/// Returns the request for stacks as evidence.
+pub(super) fn request_of_evidence(now: ServerNanos) -> RecordingRequest {
+    RecordingRequest::at(now, EVIDENCE_MILLIS)
+}
 
 impl Run {
     /// Returns the newest stacks of each rank that has sent any.
@@ -22,17 +132,20 @@ impl Run {
     /// Returns the stacks of the newest and longest long steps of each of `ranks` ranks, oldest first.
     #[must_use]
     pub fn long_steps(&self, ranks: usize) -> Vec<Vec<Arc<LongStep>>> {
-        self.of_code(ranks, OwnCode::long_steps)
+        self.own_code(ranks, OwnCode::long_steps)
     }
 
     /// Returns the lines of code in which each of `ranks` ranks does what its spans record, as far as they are known.
     #[must_use]
     pub fn span_lines(&self, ranks: usize) -> Vec<Vec<SpanLine>> {
-        self.of_code(ranks, OwnCode::lines)
+        self.own_code(ranks, OwnCode::lines)
     }
 
-    fn of_code<T>(&self, ranks: usize, of: impl Fn(&OwnCode) -> Vec<T>) -> Vec<Vec<T>> {
-        self.ranks.first(ranks).map(|rank| rank.map(|rank| of(&rank.own_code)).unwrap_or_default()).collect()
+    fn own_code<T>(&self, ranks: usize, read: impl Fn(&OwnCode) -> Vec<T>) -> Vec<Vec<T>> {
+        self.ranks
+            .first(ranks)
+            .map(|rank| rank.map(|rank| read(&rank.own_code)).unwrap_or_default())
+            .collect()
     }
 
     /// Asks ranks (`None`: all) for their stacks, in the answer to their next batch. Returns false if there is no such
@@ -46,7 +159,7 @@ impl Run {
     /// Asks for the stacks that the verdicts and notes of a report need.
     pub fn want_stacks(&mut self, report: &Report, now: ServerNanos) {
         for rank in self.stacks_wanted.ranks(&report.verdicts, &report.notes, report.ranks, now) {
-            self.ask_for_stacks(Some(Rank(rank)), stacks::request_of_evidence(now));
+            self.ask_for_stacks(Some(Rank(rank)), request_of_evidence(now));
         }
     }
 
@@ -61,9 +174,9 @@ impl Run {
     }
 
     fn ask_because_of(&mut self, hang: &Hang, now: ServerNanos) -> RecordingRequest {
-        let request = stacks::request_of_hang(now);
+        let request = request_of_hang(now);
         let others = (0..self.world_size()).map(Rank).filter(|rank| !hang.ranks.contains(rank));
-        for rank in hang.ranks.iter().copied().chain(others).take(stacks::MOST_OF_HANG) {
+        for rank in hang.ranks.iter().copied().chain(others).take(MOST_OF_HANG) {
             self.ask_for_stacks(Some(rank), request);
         }
         self.hang_asked = Some(request);
@@ -72,58 +185,4 @@ impl Run {
 }
 
 #[cfg(test)]
-mod tests {
-    use wire::batch::{Batch, Note};
-    use wire::clock::{ClockAnchor, MonoNanos, UnixNanos};
-    use wire::event::SpanKind;
-    use wire::ids::{BatchSeq, Incarnation, RunId};
-    use wire::stacks::{Frame, Profile, StacksOutcome};
-
-    use super::*;
-
-    const NOW: ServerNanos = ServerNanos(1_790_000_000_000_000_000);
-
-    fn batch(seq: u64, incarnation: u64, notes: Vec<Note>) -> Batch {
-        Batch {
-            run: RunId::new("r").expect("the run id is valid"),
-            rank: Rank(0),
-            world_size: 1,
-            incarnation: Incarnation(incarnation),
-            seq: BatchSeq(seq),
-            anchor: ClockAnchor { mono: MonoNanos(0), unix: UnixNanos(0) },
-            probes: Vec::new(),
-            drops: Vec::new(),
-            notes,
-            events: Vec::new(),
-        }
-    }
-
-    #[test]
-    fn what_a_rank_says_by_itself_answers_no_request_and_lasts_as_long_as_its_process() {
-        let mut run = Run::new(RunId::new("r").expect("the run id is valid"), 1, NOW);
-        let frame = Frame { function: "save\n".into(), file: "train.py".into(), line: 21 };
-        let profile = Profile { frames: vec![frame.clone()], ..Profile::default() };
-        let (begun, from, until) = (MonoNanos(1), MonoNanos(2), MonoNanos(3));
-        let request = stacks::request_of_evidence(NOW);
-        let outcome = StacksOutcome::Sampled(Profile::default());
-        let answer = Stacks { request: request.number - 1, from, until, outcome };
-        run.apply(batch(0, 1, vec![Note::Stacks(answer.clone())]), NOW).expect("the batch is new");
-        run.ask_for_stacks(None, request);
-        let long = Note::LongStep(LongStep { begun, usual_nanos: 1, from, until, profile });
-        let line = Note::Line(SpanLine { kind: SpanKind::Checkpoint, frame });
-        run.apply(batch(1, 1, vec![long, line]), NOW).expect("the batch is new");
-
-        let newest: Vec<&Stacks> = run.stacks().map(|(_, stacks)| stacks.as_ref()).collect();
-        assert_eq!(newest, [&answer]);
-        assert_eq!(run.asked(Rank(0), NOW).stacks, Some(request), "the request is not answered");
-        let said = |run: &Run| (run.long_steps(1)[0].len(), run.span_lines(1)[0].len());
-        assert_eq!(said(&run), (1, 1));
-        assert_eq!(
-            run.long_steps(1)[0][0].profile.frames[0].function,
-            "save\\n",
-            "lines of a report stay whole"
-        );
-        run.apply(batch(0, 2, Vec::new()), NOW).expect("another process begins");
-        assert_eq!(said(&run), (0, 0), "its clock is another one");
-    }
-}
+mod tests;

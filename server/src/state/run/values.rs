@@ -39,14 +39,20 @@ impl Run {
 
     /// Returns the error bound of each rank's clock, in nanoseconds.
     fn clock_bounds(&self) -> impl Iterator<Item = (usize, u64)> {
-        let of_world = self.fits().into_iter().take(self.ranks.world_size());
-        of_world.enumerate().filter_map(|(rank, fit)| Some((rank, fit?.bound())))
+        let fits = self.fits().into_iter().take(self.ranks.world_size());
+        fits.enumerate().filter_map(|(rank, fit)| Some((rank, fit?.bound())))
     }
 
     /// Returns the records that each rank dropped, over all its incarnations, by reason.
     fn drop_counts(&self) -> Vec<(usize, DropReason, u64)> {
         let by_reason = |state: &RankState, reason| {
-            state.lives.drops().iter().filter(|drop| drop.reason == reason).map(|drop| drop.count).sum()
+            state
+                .incarnations
+                .drops()
+                .iter()
+                .filter(|drop| drop.reason == reason)
+                .map(|drop| drop.count)
+                .sum()
         };
         let counts = self
             .ranks

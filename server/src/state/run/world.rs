@@ -4,7 +4,7 @@ use wire::batch::Batch;
 use wire::clock::ServerNanos;
 
 use super::Run;
-use crate::state::lives::{Denied, is_goodbye_by_another};
+use super::incarnations::{Denied, is_bye_of_launcher};
 use crate::state::refusal::ApplyError;
 
 impl Run {
@@ -27,7 +27,7 @@ impl Run {
             return Err(self.other_world(batch));
         }
         // Other processes of the new world may have been admitted a moment ago. No batch of them is stored yet.
-        let heard = self.ranks.iter().filter_map(|(_, rank)| rank.lives.heard());
+        let heard = self.ranks.iter().filter_map(|(_, rank)| rank.incarnations.heard());
         let Some(heard) = heard.max().map(|heard| heard.max(since)) else { return Ok(()) };
         match self.world_claims.judge(batch.incarnation, heard, now) {
             Ok(()) => Ok(()),
@@ -62,7 +62,7 @@ impl Run {
     /// Returns true if the batch is of a new process, which may belong to a world of another size.
     fn may_begin_world(&self, batch: &Batch) -> bool {
         let rank = self.ranks.get(batch.rank.0 as usize);
-        !is_goodbye_by_another(batch) && rank.is_none_or(|rank| !rank.lives.knows(batch.incarnation))
+        !is_bye_of_launcher(batch) && rank.is_none_or(|rank| !rank.incarnations.knows(batch.incarnation))
     }
 
     fn other_world(&self, batch: &Batch) -> ApplyError {

@@ -31,8 +31,8 @@ pub(super) struct Stored {
 impl Stored {
     /// Returns what a reader found: the batches of each number, and the losses.
     pub(super) fn new(batches: BTreeMap<u32, u64>, losses: Vec<Loss>) -> Self {
-        let of_losses = losses.iter().filter_map(|loss| Some(loss.file?.number));
-        let newest = of_losses.chain(batches.keys().copied()).max().unwrap_or(0);
+        let numbers = losses.iter().filter_map(|loss| Some(loss.file?.number));
+        let newest = numbers.chain(batches.keys().copied()).max().unwrap_or(0);
         Self { batches, losses, newest, ..Self::default() }
     }
 
@@ -133,7 +133,7 @@ impl Stored {
             // A log that was sealed and removed during the first look has its segment now.
             names = folder.names()?;
         }
-        let of_number = |(&number, &held): (&u32, &u64)| {
+        let loss = |(&number, &held): (&u32, &u64)| {
             let is_suspect = self.suspects.contains(&number);
             let is_gone = is_gone(&names, &number);
             let found = if is_gone || !is_suspect { 0 } else { readable(folder, number).min(held) };
@@ -143,7 +143,7 @@ impl Stored {
                 (false, false) => None,
             }
         };
-        Ok((self.batches.iter().filter_map(of_number).collect(), names))
+        Ok((self.batches.iter().filter_map(loss).collect(), names))
     }
 }
 

@@ -33,7 +33,7 @@ pub fn most_open(files_allowed: usize) -> usize {
 
 /// The size at which a log is closed, to be sealed into a segment, and a new log begins, in bytes.
 const ROTATE_BYTES: u64 = 16 << 20;
-/// The size of decoded batches at which a log is closed, in bytes, however small it is on disk. Sealing and replaying hold one log in
+/// The size of decoded batches at which a log is closed, in bytes, however small it is on disk. Sealing and restoring hold one log in
 /// memory, and its tables as well.
 const ROTATE_DECODED_BYTES: u64 = 64 << 20;
 
