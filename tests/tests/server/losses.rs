@@ -86,6 +86,8 @@ fn a_log_that_is_cut_while_its_run_is_silent_has_a_line_live_and_after_a_kill() 
     std::fs::File::options().write(true).open(&log)?.set_len(half)?;
     let line = said(&server, "stored_batches")?;
     assert!(line.contains("log-000001.plog was removed or changed while it was written to"), "{line}");
+    let list = folder(data.path())?.path.join("losses.json");
+    wait_until("the loss on disk", || list.exists().then_some(()))?;
     server.kill()?;
     let report = report(data.path(), "r")?;
     assert!(

@@ -93,14 +93,15 @@ impl Stored {
         Ok(())
     }
 
-    /// Does what [`Self::compare`] does for a run that sends nothing. If its directory is gone, the losses stay in memory: writing them
-    /// would bring back a run that someone deleted.
+    /// Does what [`Self::compare`] does for a run that sends nothing, except that losses are written by the call after the one that found
+    /// them, and only if the directory is still there: whoever deletes a run is not to find a new file in it.
     ///
     /// # Errors
     /// Returns an error in the same cases as [`Self::compare`].
     pub(super) fn compare_silent(&mut self, folder: &RunFolder) -> Result<(), StoreError> {
+        let were_known = self.is_unwritten;
         self.note_losses(folder)?;
-        if self.compared.is_some() { self.compare(folder) } else { Ok(()) }
+        if were_known && self.compared.is_some() { self.compare(folder) } else { Ok(()) }
     }
 
     /// Notes what is lost, if the run's directory has changed.
