@@ -8,7 +8,7 @@ use wire::clock::ServerNanos;
 use wire::views::{Cause, Confidence};
 
 use crate::finding::{Evidence, Finding, Reason, Statement};
-use crate::hosts::Hosts;
+use crate::hosts::{Hosts, Shares};
 use crate::stats;
 use crate::step::StepAnalysis;
 use crate::verdict::{HIGH_CONFIDENCE_STEPS, MIN_SHARE, MIN_STEPS, against_all};
@@ -25,7 +25,7 @@ pub(crate) fn find(
     }
     let period = stats::mean(steps.iter().map(|step| step.period_nanos() as f64))?;
     let ranks = steps.iter().map(|step| step.ranks.len()).max()?;
-    let waits = hosts.waits_for_cores(ranks, window)?;
+    let waits = waits_for_cores(hosts, ranks, window)?;
     let off = stats::mean(steps.iter().filter_map(|step| of_usual_rank(step)))?;
     // The training thread may wait for other threads of the process to compute, while they wait for a core.
     let surely = off - waits.all_threads * period;
@@ -39,6 +39,33 @@ pub(crate) fn find(
     finding.reason = Some(Reason::WaitsInPasses);
     finding.evidence.push(Evidence::WaitsInPasses { off, waited: waits.training_thread });
     Some(finding)
+}
+
+/// How long threads were ready to run and no core ran them, in seconds per second: medians over ranks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct WaitsForCores {
+    /// The training thread.
+    training_thread: f64,
+    /// The sum over all threads of a process.
+    all_threads: f64,
+}
+
+/// Returns how long the threads of the usual rank waited for cores; `None` if that is not known of every rank and its
+/// training thread.
+fn waits_for_cores(
+    hosts: &Hosts<'_>,
+    ranks: usize,
+    window: (ServerNanos, ServerNanos),
+) -> Option<WaitsForCores> {
+    let waits = |rank| {
+        let shares = Shares::of_rank(hosts, rank, window)?;
+        Some((shares.training_waited?, shares.waited))
+    };
+    let all: Vec<(f64, f64)> = (0..ranks).map(waits).collect::<Option<_>>()?;
+    Some(WaitsForCores {
+        training_thread: stats::median(all.iter().map(|(training, _)| *training))?,
+        all_threads: stats::median(all.iter().map(|(_, all)| *all))?,
+    })
 }
 
 /// Returns how long the usual rank is off the processor in the passes of a step, in nanoseconds: the lower median over ranks.

@@ -202,6 +202,10 @@ fn ranks_of(steps: &[&StepAnalysis]) -> usize {
 }
 
 impl Findings {
+    pub(crate) fn all(&mut self) -> impl Iterator<Item = &mut Finding> {
+        self.verdicts.iter_mut().chain(&mut self.notes)
+    }
+
     /// Puts what cost most time first, whether it is over or not.
     pub(crate) fn sort(&mut self) {
         for list in [&mut self.verdicts, &mut self.notes] {

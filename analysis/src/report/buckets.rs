@@ -7,19 +7,9 @@ use wire::event::Function;
 use wire::ids::Bucket;
 use wire::views::{BucketStats, Gap, GapKind, Group};
 
-use super::RunFacts;
+use super::facts::RunFacts;
 use crate::step::{CollectiveAnalysis, StepAnalysis};
 use crate::{latency, overlap, stats};
-
-/// Returns the function of a collective. Jobs with the built-in reducer number all collectives by one count and run
-/// only all-reduces.
-pub(super) fn function(facts: &RunFacts, collective: &CollectiveAnalysis) -> Function {
-    if facts.instrumentation.numbers_by_function() {
-        Function::from_seq(collective.seq)
-    } else {
-        Function::AllReduce
-    }
-}
 
 /// The largest number of buckets in a report. The sizes of collectives are the job's choice: those of a mixture of experts
 /// may all differ, and each is then a bucket of its own.
@@ -35,7 +25,7 @@ type ByBucket<'a> = BTreeMap<Key, Vec<&'a CollectiveAnalysis>>;
 pub(super) fn bucket_stats(facts: &RunFacts, steps: &[&StepAnalysis]) -> (Vec<BucketStats>, usize) {
     let mut by_bucket = ByBucket::new();
     for one in steps.iter().flat_map(|step| &step.collectives) {
-        let key = (Reverse(one.group), one.bucket, one.bytes, function(facts, one));
+        let key = (Reverse(one.group), one.bucket, one.bytes, facts.function(one));
         by_bucket.entry(key).or_default().push(one);
     }
     let all = by_bucket.len();

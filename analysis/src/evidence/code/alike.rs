@@ -17,7 +17,7 @@ pub(super) fn find(finding: &Finding, code: &Code<'_>) -> Option<Evidence> {
         _ => return None,
     };
     let pauses = code.pauses();
-    let of_rank = |rank: u32| Some((rank, busiest(code.profile_of(rank)?, during, &pauses)?));
+    let of_rank = |rank: u32| Some((rank, busiest(code.profile(rank)?, during, &pauses)?));
     let found = (0..code.stacks.len() as u32).find_map(of_rank);
     let sampled = found.map(|(rank, place)| Evidence::InCode { place, rank, other_rank: None });
     sampled.or_else(|| if during == During::Input { of_input(code) } else { None })

@@ -45,7 +45,7 @@ fn peer(bursts: &[Option<Activity>], suspects: &[u32]) -> Option<u32> {
 }
 
 /// Adds evidence from bursts to a finding on ranks, if one of them and some other rank have a burst.
-pub(crate) fn explain(finding: &mut Finding, bursts: &[Option<Activity>]) {
+pub(super) fn explain(finding: &mut Finding, bursts: &[Option<Activity>]) {
     let Some(culprit) = &finding.verdict.culprit else { return };
     let suspects = culprit.ranks();
     let of = |rank: u32| bursts.get(rank as usize).and_then(Option::as_ref);
