@@ -67,6 +67,8 @@ pub struct Options {
     pub host_names: Vec<String>,
     /// Whether to ask for traces because of verdicts on slow compute.
     pub auto_traces: bool,
+    /// The share of the time, 0 to 1, below which an effect is a note instead of a verdict.
+    pub notable_share: f64,
     /// The dashboard.
     pub page: Page,
 }
@@ -103,7 +105,7 @@ impl Server {
         let metrics = Arc::new(Metrics::new());
         let vitals = Vitals::default();
         let (AllReplayed { runs, unsealed, stored }, runs_at) =
-            (replay_all(&layout, clock).await?, layout.clone());
+            (replay_all(&layout, clock, options.notable_share).await?, layout.clone());
         let (sealer, sealing) =
             Sealer::start(layout.clone(), &vitals).context("cannot start the sealer thread")?;
         sealer.seal_later(unsealed);
@@ -270,11 +272,12 @@ struct AllReplayed {
 type Stored = (BTreeMap<u32, u64>, Vec<Loss>);
 
 /// Replays all runs before any log is written to.
-async fn replay_all(layout: &Layout, clock: ServerClock) -> anyhow::Result<AllReplayed> {
+async fn replay_all(layout: &Layout, clock: ServerClock, notable_share: f64) -> anyhow::Result<AllReplayed> {
     let layout = layout.clone();
     let work = move || {
         let (mut all, room) = (AllReplayed::default(), Room::default());
-        let replayed = |id: &RunId| (id.clone(), replay_one(&layout, id, clock, &room));
+        all.runs = all.runs.judged_from(notable_share);
+        let replayed = |id: &RunId| (id.clone(), replay_one(&layout, id, clock, &room, notable_share));
         batches::each(&layout, replayed, |(id, replayed)| match replayed {
             Some(Ok((run, stored))) => {
                 all.stored.push((id.clone(), stored));
@@ -299,6 +302,7 @@ fn replay_one(
     id: &RunId,
     clock: ServerClock,
     room: &Room,
+    notable_share: f64,
 ) -> Option<Result<(Replayed, Stored), String>> {
     recovery::cut_and_say(layout, id);
     let of = |run: Run| {
@@ -312,7 +316,8 @@ fn replay_one(
     let run = replay::guarded_run(layout, id, room)?;
     Some(run.and_then(|run| {
         let stored = run.stored();
-        let replayed = of(run).map_err(|_| "its summary fails: this is a defect of Paceline")?;
+        let replayed = of(run.judged_from(notable_share))
+            .map_err(|_| "its summary fails: this is a defect of Paceline")?;
         Ok((replayed, stored))
     }))
 }

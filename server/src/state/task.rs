@@ -360,12 +360,10 @@ impl Task {
     }
 
     fn ingest(&mut self, batch: Batch, received: ServerNanos) -> Result<(), ApplyError> {
-        let id = batch.run.clone();
-        let held = self
-            .runs
-            .held
-            .entry(id.clone())
-            .or_insert_with(|| Held::new(Run::new(id.clone(), batch.world_size, received)));
+        let (id, notable_share) = (batch.run.clone(), self.runs.notable_share);
+        let held = self.runs.held.entry(id.clone()).or_insert_with(|| {
+            Held::new(Run::new(id.clone(), batch.world_size, received).judged_from(notable_share))
+        });
         held.run.ingest(batch, received)?;
         held.changed();
         self.queue(&id);
@@ -444,10 +442,13 @@ impl Task {
 
     fn start_load(&mut self, run: RunId) {
         let Some(layout) = self.layout.clone() else { return };
+        let notable_share = self.runs.notable_share;
         self.under_way.loading += 1;
         self.threads.spawn_blocking(move || {
             let loaded = guarded(|| replay::run(&layout, &run).map_err(|error| error.to_string()));
-            let loaded = loaded.and_then(|loaded| loaded).map(|loaded| loaded.map(Box::new));
+            let loaded = loaded
+                .and_then(|loaded| loaded)
+                .map(|loaded| loaded.map(|run| Box::new(run.judged_from(notable_share))));
             Outcome::Loaded { run, loaded }
         });
     }

@@ -17,7 +17,6 @@ use super::super::budget::{self, RECENT_STEPS};
 use super::super::faults::Faults;
 use super::super::incoming::LeftOut;
 use super::{REPORTING_NANOS, RankState, Refused, Run};
-use crate::settings;
 use crate::store::batches::{Condition, MissingBatches};
 use crate::store::losses::Loss;
 
@@ -122,7 +121,7 @@ impl Run {
             layouts,
             traced: self.traced.clone(),
             summaries: self.ranks.first(ranks).map(|rank| rank?.summary.clone()).collect(),
-            notable_share: settings::notable_share(),
+            notable_share: self.notable_share,
             hidden_steps: self.steps.hidden().collect(),
             goodput: self.goodput(now),
             course: Vec::new(),
