@@ -54,7 +54,6 @@ pub(crate) struct LoweredClocks {
     pub(crate) reasons: u64,
     /// The share by which the clock is below the highest one: the median over ranks.
     pub(crate) below: f64,
-    /// What the samples show.
     pub(crate) evidence: Evidence,
 }
 
@@ -68,6 +67,15 @@ pub(crate) fn lowered_on_all(samples: &Samples<'_>, ranks: usize) -> Option<Lowe
     (lowered.reasons & !throttle::POWER_CAP != 0).then_some(lowered)
 }
 
+/// A device that runs slower than it could.
+struct Lowered {
+    /// The share of its samples that report it.
+    share: f64,
+    /// In megahertz, as is the usual clock.
+    clock: f64,
+    usual: f64,
+}
+
 /// Returns the lowered clocks of most of the ranks' devices, compared with what `usual` returns of a rank.
 pub(crate) fn lowered(
     samples: &Samples<'_>,
@@ -75,20 +83,25 @@ pub(crate) fn lowered(
     usual: impl Fn(usize) -> Option<f64>,
     usual_clock: UsualClock,
 ) -> Option<LoweredClocks> {
-    let of_rank = |rank: usize| {
+    let lowered = |rank: usize| {
         let clocks: Vec<f64> = samples.within(rank).filter_map(|sample| Some(sample.clock? as f64)).collect();
         let slowed =
             samples.within(rank).filter(|sample| sample.clock.is_some() && sample.is_slowed()).count();
         let (share, usual) = (slowed as f64 / clocks.len().max(1) as f64, usual(rank)?);
         let clock = stats::median(clocks)?;
-        (share >= MIN_LOWERED_SHARE && clock <= usual * (1.0 - LOWER)).then_some((share, clock, usual))
+        (share >= MIN_LOWERED_SHARE && clock <= usual * (1.0 - LOWER)).then_some(Lowered {
+            share,
+            clock,
+            usual,
+        })
     };
-    let found: Vec<(f64, f64, f64)> = (0..ranks).filter_map(of_rank).collect();
+    let found: Vec<Lowered> = (0..ranks).filter_map(lowered).collect();
     if found.is_empty() || (found.len() as f64) < MOST_RANKS * ranks as f64 {
         return None;
     }
-    let median = |value: fn(&(f64, f64, f64)) -> f64| stats::median(found.iter().map(value));
-    let (share, clock, usual) = (median(|one| one.0)?, median(|one| one.1)?, median(|one| one.2)?);
+    let median = |value: fn(&Lowered) -> f64| stats::median(found.iter().map(value));
+    let (share, clock, usual) =
+        (median(|device| device.share)?, median(|device| device.clock)?, median(|device| device.usual)?);
     let own = (0..ranks).flat_map(|rank| samples.within(rank)).filter(|sample| sample.is_slowed());
     let evidence =
         Evidence::LoweredClocks { devices: found.len(), ranks, share, clock, usual, of: usual_clock };

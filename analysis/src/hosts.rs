@@ -120,7 +120,7 @@ struct Seconds([f64; FIGURES.len()]);
 
 impl Seconds {
     fn get(&self, figure: HostFigure) -> Option<f64> {
-        let at = FIGURES.into_iter().position(|one| one == figure)?;
+        let at = FIGURES.into_iter().position(|known| known == figure)?;
         Some(self.0[at]).filter(|seconds| !seconds.is_nan())
     }
 

@@ -26,7 +26,7 @@ pub(crate) fn find(
     let period = stats::mean(steps.iter().map(|step| step.period_nanos() as f64))?;
     let ranks = steps.iter().map(|step| step.ranks.len()).max()?;
     let waits = waits_for_cores(hosts, ranks, window)?;
-    let off = stats::mean(steps.iter().filter_map(|step| of_usual_rank(step)))?;
+    let off = stats::mean(steps.iter().filter_map(|step| usual_rank_off(step)))?;
     // The training thread may wait for other threads of the process to compute, while they wait for a core.
     let surely = off - waits.all_threads * period;
     if surely < MIN_SHARE * period {
@@ -44,7 +44,6 @@ pub(crate) fn find(
 /// How long threads were ready to run and no core ran them, in seconds per second: medians over ranks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct WaitsForCores {
-    /// The training thread.
     training_thread: f64,
     /// The sum over all threads of a process.
     all_threads: f64,
@@ -58,7 +57,7 @@ fn waits_for_cores(
     window: (ServerNanos, ServerNanos),
 ) -> Option<WaitsForCores> {
     let waits = |rank| {
-        let shares = Shares::of_rank(hosts, rank, window)?;
+        let shares = Shares::rank(hosts, rank, window)?;
         Some((shares.training_waited?, shares.waited))
     };
     let all: Vec<(f64, f64)> = (0..ranks).map(waits).collect::<Option<_>>()?;
@@ -69,7 +68,7 @@ fn waits_for_cores(
 }
 
 /// Returns how long the usual rank is off the processor in the passes of a step, in nanoseconds: the lower median over ranks.
-fn of_usual_rank(step: &StepAnalysis) -> Option<f64> {
+fn usual_rank_off(step: &StepAnalysis) -> Option<f64> {
     stats::lower_median(
         step.present().filter_map(|(_, rank)| rank.off_processor_nanos().map(|off| off as f64)),
     )

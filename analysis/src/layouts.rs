@@ -15,9 +15,9 @@ use wire::views::{BucketParameters, BucketStats};
 pub(crate) fn name(buckets: &mut [BucketStats], layouts: &[impl AsRef<Layout>]) {
     let mut places: Vec<(Range<usize>, &Layout)> = Vec::new();
     let layouts: Vec<&Layout> = layouts.iter().map(AsRef::as_ref).collect();
-    for of_module in layouts.chunk_by(|a, b| a.module == b.module) {
+    for module in layouts.chunk_by(|a, b| a.module == b.module) {
         // The newest layout that the steps of the report have.
-        let found = of_module.iter().rev().find_map(|&layout| Some((layout, places_of(buckets, layout)?)));
+        let found = module.iter().rev().find_map(|&layout| Some((layout, places_of(buckets, layout)?)));
         places
             .extend(found.into_iter().flat_map(|(layout, all)| all.into_iter().map(move |at| (at, layout))));
     }

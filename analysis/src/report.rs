@@ -119,8 +119,8 @@ fn memory(facts: &RunFacts) -> Vec<MemoryGrowth> {
         facts.hosts.iter().map(|host| host.as_ref().map(|host| &host.history.memory)).collect();
     memory::growth(&Memory {
         ranks: facts.ranks,
-        of_hosts: &hosts,
-        of_devices: &facts.device_memory,
+        hosts: &hosts,
+        devices: &facts.device_memory,
         placement: &facts.placement,
     })
 }

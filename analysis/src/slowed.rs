@@ -25,14 +25,14 @@ pub(crate) fn add(
 ) {
     let Some(window) = window(steps) else { return };
     let ranks = steps.iter().map(|step| step.ranks.len()).max().unwrap_or(0);
-    let of_hosts = match slow_hosts(hosts, ranks, window) {
+    let hosts_finding = match slow_hosts(hosts, ranks, window) {
         Some(slowed) => by_host(steps, slowed),
         // Such a host would explain why threads are off their processors.
         None => in_passes::find(steps, hosts, window),
     };
-    let of_devices = devices::lowered_on_all(&Samples { ranks: devices, window }, ranks)
+    let devices_finding = devices::lowered_on_all(&Samples { ranks: devices, window }, ranks)
         .and_then(|lowered| by_clock(steps, &lowered));
-    for finding in [of_hosts, of_devices].into_iter().flatten() {
+    for finding in [hosts_finding, devices_finding].into_iter().flatten() {
         let is_notable = finding.verdict.cost_share >= notable_share;
         if is_notable { &mut found.verdicts } else { &mut found.notes }.push(finding);
     }
@@ -43,24 +43,25 @@ fn window(steps: &[&StepAnalysis]) -> Option<(ServerNanos, ServerNanos)> {
     Some((steps.first()?.window?.0, steps.last()?.window?.1))
 }
 
+/// Picks one of the shares.
+type Share = fn(&Shares) -> f64;
+
 /// What takes time from the hosts of all ranks.
 #[derive(Clone, Debug)]
 struct SlowHosts {
-    /// What it is.
     taker: Taker,
     /// The time that it takes from a rank, as a share of the time: the median over ranks.
     share: f64,
-    /// What the samples show.
     evidence: Vec<Evidence>,
 }
 
 /// Returns what slows all ranks for all of a window, if something does: each of them loses time to it.
 fn slow_hosts(hosts: &Hosts<'_>, ranks: usize, window: (ServerNanos, ServerNanos)) -> Option<SlowHosts> {
-    let shares = |rank| Shares::of_rank(hosts, rank, window);
+    let shares = |rank| Shares::rank(hosts, rank, window);
     let all: Vec<Shares> = (0..ranks).map(shares).collect::<Option<_>>()?;
     // The pressure may be that of the whole host. If some ranks read pages back from a disk and others do not, it is theirs.
     let is_of_some = all.iter().any(Shares::pages) && !all.iter().all(Shares::pages);
-    let taken = |(taker, share): (Taker, fn(&Shares) -> f64)| {
+    let taken = |(taker, share): (Taker, Share)| {
         if taker == Taker::Memory && is_of_some {
             return None;
         }
@@ -68,7 +69,7 @@ fn slow_hosts(hosts: &Hosts<'_>, ranks: usize, window: (ServerNanos, ServerNanos
         let share = stats::median(all.iter().map(share))?;
         (least >= MIN_SHARE).then_some((taker, share))
     };
-    let takers: [(Taker, fn(&Shares) -> f64); 3] = [
+    let takers: [(Taker, Share); 3] = [
         (Taker::Limit, |rank| rank.throttled),
         (Taker::Memory, |rank| rank.short_of_memory),
         (Taker::Paging, Shares::paging),

@@ -173,7 +173,7 @@ impl World {
             random: ChaCha8Rng::seed_from_u64(seed ^ 0x5eed),
             layout: Layout::on(Arc::new(disk.clone()), ROOT),
             disk,
-            has_stalls: seed % 4 == 0,
+            has_stalls: seed.is_multiple_of(4),
             run: RunId::new("r").expect("a valid run id"),
             agents: (0..RANKS).map(|_| Agent::default()).collect(),
             shown: None,

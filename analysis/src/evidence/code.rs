@@ -29,13 +29,10 @@ use crate::step::StepAnalysis;
 pub(crate) struct Code<'a> {
     /// The newest stacks that were asked for.
     pub(crate) stacks: &'a [Option<Arc<Stacks>>],
-    /// The stacks of long steps.
     pub(crate) long_steps: &'a [Vec<Arc<LongStep>>],
     /// The lines that ranks report.
     pub(crate) lines: &'a [Vec<SpanLine>],
-    /// The clocks.
     pub(crate) fits: &'a [Option<ClockFit>],
-    /// The observed steps.
     pub(crate) steps: &'a [&'a StepAnalysis],
 }
 
@@ -52,7 +49,7 @@ impl<'a> Code<'a> {
 
     /// Returns the window of a step on the server's clock.
     pub(super) fn window(&self, step: u64) -> Option<(ServerNanos, ServerNanos)> {
-        let at = self.steps.binary_search_by_key(&step, |one| one.step.0).ok()?;
+        let at = self.steps.binary_search_by_key(&step, |analysis| analysis.step.0).ok()?;
         self.steps[at].window
     }
 }

@@ -50,7 +50,7 @@ pub(super) fn explain(finding: &mut Finding, hosts: &Hosts<'_>, window: (ServerN
     if is_of_all && !matches!(finding.verdict.cause, Cause::Host | Cause::Processor) {
         finding.evidence.extend(shares.limits());
     }
-    if finding.evidence.iter().any(|one| matches!(one, Evidence::CoreUse(_))) {
+    if finding.evidence.iter().any(|evidence| matches!(evidence, Evidence::CoreUse(_))) {
         // The finding was made from the same samples.
         return;
     }
@@ -121,7 +121,7 @@ fn usual_share(
     share: fn(&Shares) -> f64,
 ) -> Option<f64> {
     let others = (0..hosts.ranks.len()).filter(|rank| !suspects.contains(rank));
-    stats::median(others.filter_map(|rank| Shares::of_rank(hosts, rank, window).as_ref().map(share)))
+    stats::median(others.filter_map(|rank| Shares::rank(hosts, rank, window).as_ref().map(share)))
 }
 
 /// Returns true if the hypervisor takes so much more of these ranks' cores than of the other ranks' that it explains

@@ -17,7 +17,7 @@ pub(super) fn explain(finding: &mut Finding) {
         verdict.cause = Cause::Host;
         return;
     }
-    let shows = |of: fn(&Evidence) -> bool| finding.evidence.iter().any(of);
+    let shows = |is: fn(&Evidence) -> bool| finding.evidence.iter().any(is);
     if shows(|evidence| matches!(evidence, Evidence::SlowerKernels { .. } | Evidence::InTrace { .. })) {
         return;
     }

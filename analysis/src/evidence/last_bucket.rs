@@ -9,8 +9,8 @@ pub(super) fn explain(finding: &mut Finding, buckets: &[BucketStats]) {
     for evidence in &mut finding.evidence {
         if let Evidence::Tail { last, .. } = evidence {
             let largest = buckets.first().map(|bucket| bucket.group);
-            let of_largest = buckets.iter().filter(|bucket| Some(bucket.group) == largest);
-            *last = of_largest.max_by_key(|bucket| bucket.bucket).and_then(|last| last.parameters.clone());
+            let reducing = buckets.iter().filter(|bucket| Some(bucket.group) == largest);
+            *last = reducing.max_by_key(|bucket| bucket.bucket).and_then(|last| last.parameters.clone());
         }
     }
 }

@@ -44,7 +44,7 @@ const MOSTLY: f64 = 0.5;
 /// `i` per step, does one after the other what both could do at once: up to the smaller of both is saved without the
 /// synchronization. If `s` is small, the host has no time to wait: it is too slow itself.
 pub(super) fn explain_idle(finding: &mut Finding, summaries: &[Option<Arc<TraceSummary>>]) {
-    let idle = finding.evidence.iter().find_map(|one| match one {
+    let idle = finding.evidence.iter().find_map(|evidence| match evidence {
         Evidence::OnUsualRank { segment: Segment::Idle, nanos } => Some(*nanos),
         _ => None,
     });

@@ -41,16 +41,12 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    pub(crate) fn of_rank(
-        hosts: &Hosts<'_>,
-        rank: usize,
-        window: (ServerNanos, ServerNanos),
-    ) -> Option<Self> {
+    pub(crate) fn rank(hosts: &Hosts<'_>, rank: usize, window: (ServerNanos, ServerNanos)) -> Option<Self> {
         let (host, fit) = hosts.get(rank)?;
         let window = (fit.local(window.0), fit.local(window.1));
         let seconds = host.history.within(window);
-        let of_cores = |figure| seconds.share(figure, HostFigure::Capacity);
-        let own = of_cores(HostFigure::Ran)?;
+        let core_share = |figure| seconds.share(figure, HostFigure::Capacity);
+        let own = core_share(HostFigure::Ran)?;
         let mut processes = vec![host.pid];
         let mut peers = 0.0;
         for (peer, its_fit) in (0..hosts.ranks.len()).filter_map(|rank| hosts.get(rank)) {
@@ -64,8 +60,8 @@ impl Shares {
         Some(Self {
             own,
             peers,
-            others: (of_cores(HostFigure::Busy)? - own - peers).max(0.0),
-            stolen: of_cores(HostFigure::Stolen)?,
+            others: (core_share(HostFigure::Busy)? - own - peers).max(0.0),
+            stolen: core_share(HostFigure::Stolen)?,
             waited: seconds.share(HostFigure::Waited, HostFigure::Interval)?,
             training_waited: seconds.share(HostFigure::MainWaited, HostFigure::Interval),
             // Without a CPU limit there is no counter.
@@ -83,7 +79,7 @@ impl Shares {
         ranks: &[usize],
         window: (ServerNanos, ServerNanos),
     ) -> Option<Self> {
-        let known: Vec<Self> = ranks.iter().filter_map(|&rank| Self::of_rank(hosts, rank, window)).collect();
+        let known: Vec<Self> = ranks.iter().filter_map(|&rank| Self::rank(hosts, rank, window)).collect();
         let mean = |share: fn(&Self) -> f64| stats::mean(known.iter().map(share));
         Some(Self {
             own: mean(|rank| rank.own)?,
@@ -105,8 +101,8 @@ impl Shares {
     /// that explains the loss comes first, and the training thread itself must have waited that long.
     pub(crate) fn taker(&self, lost_share: f64, usual: f64) -> Option<Taker> {
         let least = MIN_SHARE.max(EXPLAINS * lost_share);
-        let of_memory = MIN_SHARE.max(MEMORY_EXPLAINS * lost_share);
-        let of_processes = |share: f64| match self.waited {
+        let least_memory = MIN_SHARE.max(MEMORY_EXPLAINS * lost_share);
+        let contended = |share: f64| match self.waited {
             waited if waited - usual >= least => share,
             waited if self.training_waited.unwrap_or(waited) >= least => share.min(MIN_SHARE),
             _ => 0.0,
@@ -114,10 +110,10 @@ impl Shares {
         let takers = [
             (at_least(self.throttled, least), Taker::Limit),
             (at_least(self.stolen, least), Taker::Hypervisor),
-            (at_least(self.short_of_memory, of_memory), Taker::Memory),
-            (at_least(self.paging(), of_memory), Taker::Paging),
-            (of_processes(self.others), Taker::Processes),
-            (of_processes(self.peers), Taker::Ranks),
+            (at_least(self.short_of_memory, least_memory), Taker::Memory),
+            (at_least(self.paging(), least_memory), Taker::Paging),
+            (contended(self.others), Taker::Processes),
+            (contended(self.peers), Taker::Ranks),
         ];
         let (most, taker) = takers.into_iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
         (most >= MIN_SHARE).then_some(taker)
@@ -145,11 +141,11 @@ impl Shares {
     /// Returns what explains a loss of `lost_share` of the time of all ranks: a CPU limit, or a lack of memory. The kernel reclaims
     /// memory in the threads that ask for it, and counts that as their processor time.
     pub(crate) fn slows(&self, lost_share: f64) -> Option<Taker> {
-        let of_memory = MIN_SHARE.max(MEMORY_EXPLAINS * lost_share);
+        let least_memory = MIN_SHARE.max(MEMORY_EXPLAINS * lost_share);
         let takers = [
             (at_least(self.throttled, MIN_SHARE.max(EXPLAINS * lost_share)), Taker::Limit),
-            (at_least(self.short_of_memory, of_memory), Taker::Memory),
-            (at_least(self.paging(), of_memory), Taker::Paging),
+            (at_least(self.short_of_memory, least_memory), Taker::Memory),
+            (at_least(self.paging(), least_memory), Taker::Paging),
         ];
         let (most, taker) = takers.into_iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
         (most > 0.0).then_some(taker)

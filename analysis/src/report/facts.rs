@@ -27,15 +27,10 @@ use crate::step::{CollectiveAnalysis, StepAnalysis};
 /// The facts about a run that a report needs in addition to the steps.
 #[derive(Clone, Debug)]
 pub struct RunFacts {
-    /// The run.
     pub run: RunId,
-    /// The name of the run.
     pub name: String,
-    /// The state of the run.
     pub state: RunState,
-    /// The number of ranks.
     pub ranks: u32,
-    /// The unit of a sample.
     pub sample_unit: String,
     /// What records the run.
     pub instrumentation: Instrumentation,
@@ -43,19 +38,14 @@ pub struct RunFacts {
     pub fits: Vec<Option<ClockFit>>,
     /// The ranks that lost records.
     pub drops: Vec<RankDrops>,
-    /// The hang, if the run hangs.
     pub hang: Option<Hang>,
-    /// The failure, if the run failed.
     pub failure: Option<Failure>,
     /// What happened to ranks, oldest first.
     pub events: Vec<RankEvent>,
     /// The host of each rank.
     pub placement: Vec<HostRanks>,
-    /// The attributes of the ranks.
     pub attributes: Vec<AttributeRanks>,
-    /// The device samples of each rank.
     pub device_states: Vec<Vec<DeviceState>>,
-    /// The host data of each rank.
     pub hosts: Vec<Option<RankHost>>,
     /// The memory of each rank's device over time.
     pub device_memory: Vec<Option<Arc<Levels>>>,
@@ -67,14 +57,13 @@ pub struct RunFacts {
     pub long_steps: Vec<Vec<Arc<LongStep>>>,
     /// The lines of code in which each rank does what its spans record, as far as they are known: of checkpoints, for instance.
     pub span_lines: Vec<Vec<SpanLine>>,
-    /// The workload of each rank.
     pub work: Vec<Option<RankWork>>,
     /// The layouts of rank 0's buckets, by module, the oldest first.
     pub layouts: Vec<Arc<Layout>>,
     /// The ranks that have other parameters in a bucket than rank 0.
     pub other_layouts: Vec<Rank>,
     /// What differs between the newest traces of two ranks.
-    pub traced: Option<Arc<TraceComparison>>,
+    pub compared_traces: Option<Arc<TraceComparison>>,
     /// What ran on each rank, by name.
     pub summaries: Vec<Option<Arc<TraceSummary>>>,
     /// The share of the time, 0 to 1, below which an effect is a note instead of a verdict.

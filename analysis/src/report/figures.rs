@@ -35,17 +35,17 @@ impl Observed<'_> {
     }
 
     /// A figure that rests on the overlap; `None` without communication.
-    fn of_communication(&self, figure: impl FnOnce() -> Option<f64>) -> Figure<f64> {
+    fn needs_communication(&self, figure: impl FnOnce() -> Option<f64>) -> Figure<f64> {
         self.reasons.needs_overlap(|| figure().ok_or(Missing::NothingReduced))
     }
 
     pub(super) fn overlap_ratio(&self) -> Figure<f64> {
-        self.of_communication(|| Overlap::of(self.ranks()).ratio())
+        self.needs_communication(|| Overlap::new(self.ranks()).ratio())
     }
 
     /// s = T_comm / (T_comp + T_comm).
     pub(super) fn communication_fraction(&self) -> Figure<f64> {
-        self.of_communication(|| {
+        self.needs_communication(|| {
             let (compute, communication) =
                 self.ranks().fold((0_u64, 0_u64), |(compute, communication), rank| {
                     (compute + rank.compute_nanos, communication + rank.comm_nanos)
@@ -57,7 +57,9 @@ impl Observed<'_> {
 
     /// The median over ranks and steps, in nanoseconds.
     pub(super) fn tail(&self) -> Figure<f64> {
-        self.of_communication(|| stats::median(self.ranks().filter_map(|rank| Some(rank.tail_nanos? as f64))))
+        self.needs_communication(|| {
+            stats::median(self.ranks().filter_map(|rank| Some(rank.tail_nanos? as f64)))
+        })
     }
 
     /// mean_r |C_r| / T over all steps together. T is the time that a step adds to the run, so the loss ledger sums to

@@ -69,7 +69,7 @@ fn sources<'a>(observed: &'a Observed<'_>, buckets: &'a [BucketStats]) -> Source
         device_states: &facts.device_states,
         hosts: Hosts { ranks: &facts.hosts, fits: &facts.fits },
         bursts: &facts.bursts,
-        compared: facts.traced.as_deref(),
+        compared: facts.compared_traces.as_deref(),
         summaries: &facts.summaries,
         buckets,
         infers_compute: observed.infers_compute(),

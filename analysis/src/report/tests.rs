@@ -40,7 +40,7 @@ pub(crate) fn facts(run: &str) -> RunFacts {
         work: Vec::new(),
         layouts: Vec::new(),
         other_layouts: Vec::new(),
-        traced: None,
+        compared_traces: None,
         summaries: Vec::new(),
         notable_share: verdict::NOTABLE_SHARE,
         hidden_steps: Vec::new(),

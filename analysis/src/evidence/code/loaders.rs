@@ -74,7 +74,7 @@ fn lost_to_input(accounts: &[StepAccount], others: &[Finding]) -> f64 {
 
 /// Leaves to ranks that take turns at being last what is not a wait for input.
 fn leave_to_turns(found: &mut Findings, accounts: &[StepAccount]) {
-    let mean = |of: &dyn Fn(&StepAccount) -> f64| stats::mean(accounts.iter().map(of)).unwrap_or(0.0);
+    let mean = |value: &dyn Fn(&StepAccount) -> f64| stats::mean(accounts.iter().map(value)).unwrap_or(0.0);
     let rest = mean(&|account| account.uneven.nanos - account.uneven(Part::Input));
     let share = rest / mean(&StepAccount::total).max(1.0);
     for list in [&mut found.verdicts, &mut found.notes] {

@@ -119,7 +119,7 @@ impl Run {
             work: self.ranks.first(ranks).map(|rank| rank.map(RankState::work)).collect(),
             other_layouts: self.other_layouts(&layouts),
             layouts,
-            traced: self.traced.clone(),
+            compared_traces: self.traced.clone(),
             summaries: self.ranks.first(ranks).map(|rank| rank?.summary.clone()).collect(),
             notable_share: self.notable_share,
             hidden_steps: self.steps.hidden().collect(),
