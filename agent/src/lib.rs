@@ -21,6 +21,7 @@
 //! }
 //! agent.finish(Ok(()));
 //! ```
+#![warn(missing_docs)]
 
 mod addresses;
 mod asked;

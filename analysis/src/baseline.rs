@@ -20,7 +20,6 @@ const BATCH_TOLERANCE: f64 = 0.05;
 pub struct Work {
     /// The samples of one rank.
     pub batch: f64,
-    /// The number of ranks.
     pub ranks: u32,
 }
 

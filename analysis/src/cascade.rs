@@ -20,7 +20,6 @@ pub enum BarKind {
     Residual,
 }
 
-/// One bar.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bar {
     /// What it stands for.
@@ -96,15 +95,15 @@ impl Pools {
         let share = verdict.affected_steps as f64 / report.steps.max(1) as f64;
         let cost = verdict.cost_nanos_per_step as f64 * share.min(1.0);
         let culprits = verdict.culprit.as_ref().map_or(0, |culprit| culprit.ranks().len());
-        let of_own = match culprits {
+        let explained = match culprits {
             0 => cost,
             culprits => cost * culprits as f64 / f64::from(report.ranks.max(1)),
         };
         let mut left = cost;
-        let mut of_own = of_own.min(left);
+        let mut explained = explained.min(left);
         for &own in own_losses(verdict.cause) {
-            let taken = self.take_from(own, of_own);
-            (of_own, left) = (of_own - taken, left - taken);
+            let taken = self.take_from(own, explained);
+            (explained, left) = (explained - taken, left - taken);
         }
         for waiting in [Loss::Imbalance, Loss::ExposedWait] {
             left -= self.take_from(waiting, left);

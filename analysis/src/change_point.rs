@@ -92,7 +92,7 @@ fn mann_whitney_z(a: &[f64], b: &[f64]) -> f64 {
     let (mut ranks_of_b, mut seen) = (0.0, 0.0);
     for ties in all.chunk_by(|x, y| x.0 == y.0) {
         let rank = seen + (ties.len() as f64 + 1.0) / 2.0;
-        ranks_of_b += rank * ties.iter().filter(|(_, of_b)| *of_b).count() as f64;
+        ranks_of_b += rank * ties.iter().filter(|(_, is_b)| *is_b).count() as f64;
         seen += ties.len() as f64;
     }
     let (na, nb) = (a.len() as f64, b.len() as f64);

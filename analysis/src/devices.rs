@@ -1,17 +1,15 @@
-//! Device samples as evidence: a rank that computes more slowly because its clock was lowered, or because PyTorch's
-//! allocator ran out of memory and emptied its cache.
+//! What device samples say of the ranks: the clocks of their devices, and how often their allocators ran out of memory.
 
 use wire::clock::ServerNanos;
 use wire::device::{DeviceFigure, DeviceSample, throttle};
-use wire::views::{Cause, Confidence, Culprit};
 
-use crate::finding::{Doubt, Evidence, Finding, Reason, Statement, UsualClock};
+use crate::finding::{Evidence, UsualClock};
 use crate::stats;
 
 /// The share of the samples that must report throttling for a device to count as throttled.
-const MIN_LOWERED_SHARE: f64 = 0.5;
+pub(crate) const MIN_LOWERED_SHARE: f64 = 0.5;
 /// The share by which its clock must be below that of the other devices, or below its own maximum.
-const LOWER: f64 = 0.05;
+pub(crate) const LOWER: f64 = 0.05;
 
 /// The least share of the ranks whose devices must be slowed for all ranks to be.
 const MOST_RANKS: f64 = 0.75;
@@ -44,28 +42,8 @@ impl DeviceState {
         }
     }
 
-    fn is_slowed(&self) -> bool {
+    pub(crate) fn is_slowed(&self) -> bool {
         !throttle::names(self.reasons).is_empty()
-    }
-}
-
-/// Explains a finding of slow compute by the rank's device in `window`.
-pub(crate) fn explain(
-    finding: &mut Finding,
-    samples: &[Vec<DeviceState>],
-    window: (ServerNanos, ServerNanos),
-) {
-    let samples = Samples { of_ranks: samples, window };
-    if finding.verdict.culprit == Some(Culprit::All) {
-        explain_all(finding, &samples);
-    }
-    let Some(Culprit::Rank(rank)) = finding.verdict.culprit else { return };
-    let is_slow_compute = finding.verdict.cause.is_slow_compute();
-    if finding.verdict.cause == Cause::Compute {
-        explain_by_clock(finding, &samples, rank as usize);
-    }
-    if is_slow_compute {
-        explain_by_memory(finding, &samples, rank as usize);
     }
 }
 
@@ -76,62 +54,57 @@ pub(crate) struct LoweredClocks {
     pub(crate) reasons: u64,
     /// The share by which the clock is below the highest one: the median over ranks.
     pub(crate) below: f64,
-    /// What the samples show.
     pub(crate) evidence: Evidence,
-}
-
-/// Changes the cause of compute that became longer on all ranks to lowered clocks, if most devices report them and the clocks are
-/// lower than before.
-fn explain_all(finding: &mut Finding, samples: &Samples<'_>) {
-    let is_slower = matches!(finding.statement, Statement::Slower { .. } | Statement::Grows { .. });
-    if !is_slower || finding.verdict.cause != Cause::Compute {
-        return;
-    }
-    let ranks = samples.of_ranks.len();
-    if let Some(lowered) = lowered(samples, ranks, |rank| samples.before(rank), UsualClock::Before) {
-        finding.verdict.cause = Cause::ClockThrottle;
-        finding.reason = Some(Reason::LoweredClock(lowered.reasons));
-        finding.evidence.push(lowered.evidence);
-        finding.counter_evidence.retain(|doubt| *doubt != Doubt::JobMayHaveChanged);
-    }
 }
 
 /// Returns the lowered clocks of the devices of most of the ranks. A power cap is none: large matrix multiplications reach it on a
 /// device that works as it should.
-pub(crate) fn lowered_on_all(
-    of_ranks: &[Vec<DeviceState>],
-    ranks: usize,
-    window: (ServerNanos, ServerNanos),
-) -> Option<LoweredClocks> {
-    let samples = Samples { of_ranks, window };
-    let most =
-        |rank| samples.of(rank).map(|sample| sample.most as f64).reduce(f64::max).filter(|most| *most > 0.0);
-    let lowered = lowered(&samples, ranks, most, UsualClock::Full)?;
+pub(crate) fn lowered_on_all(samples: &Samples<'_>, ranks: usize) -> Option<LoweredClocks> {
+    let most = |rank| {
+        samples.within(rank).map(|sample| sample.most as f64).reduce(f64::max).filter(|most| *most > 0.0)
+    };
+    let lowered = lowered(samples, ranks, most, UsualClock::Full)?;
     (lowered.reasons & !throttle::POWER_CAP != 0).then_some(lowered)
 }
 
+/// A device that runs slower than it could.
+struct Lowered {
+    /// The share of its samples that report it.
+    share: f64,
+    /// In megahertz, as is the usual clock.
+    clock: f64,
+    usual: f64,
+}
+
 /// Returns the lowered clocks of most of the ranks' devices, compared with what `usual` returns of a rank.
-fn lowered(
+pub(crate) fn lowered(
     samples: &Samples<'_>,
     ranks: usize,
     usual: impl Fn(usize) -> Option<f64>,
-    of: UsualClock,
+    usual_clock: UsualClock,
 ) -> Option<LoweredClocks> {
-    let of_rank = |rank: usize| {
-        let clocks: Vec<f64> = samples.of(rank).filter_map(|sample| Some(sample.clock? as f64)).collect();
-        let slowed = samples.of(rank).filter(|sample| sample.clock.is_some() && sample.is_slowed()).count();
+    let lowered = |rank: usize| {
+        let clocks: Vec<f64> = samples.within(rank).filter_map(|sample| Some(sample.clock? as f64)).collect();
+        let slowed =
+            samples.within(rank).filter(|sample| sample.clock.is_some() && sample.is_slowed()).count();
         let (share, usual) = (slowed as f64 / clocks.len().max(1) as f64, usual(rank)?);
         let clock = stats::median(clocks)?;
-        (share >= MIN_LOWERED_SHARE && clock <= usual * (1.0 - LOWER)).then_some((share, clock, usual))
+        (share >= MIN_LOWERED_SHARE && clock <= usual * (1.0 - LOWER)).then_some(Lowered {
+            share,
+            clock,
+            usual,
+        })
     };
-    let found: Vec<(f64, f64, f64)> = (0..ranks).filter_map(of_rank).collect();
+    let found: Vec<Lowered> = (0..ranks).filter_map(lowered).collect();
     if found.is_empty() || (found.len() as f64) < MOST_RANKS * ranks as f64 {
         return None;
     }
-    let median = |value: fn(&(f64, f64, f64)) -> f64| stats::median(found.iter().map(value));
-    let (share, clock, usual) = (median(|one| one.0)?, median(|one| one.1)?, median(|one| one.2)?);
-    let own = (0..ranks).flat_map(|rank| samples.of(rank)).filter(|sample| sample.is_slowed());
-    let evidence = Evidence::LoweredClocks { devices: found.len(), ranks, share, clock, usual, of };
+    let median = |value: fn(&Lowered) -> f64| stats::median(found.iter().map(value));
+    let (share, clock, usual) =
+        (median(|device| device.share)?, median(|device| device.clock)?, median(|device| device.usual)?);
+    let own = (0..ranks).flat_map(|rank| samples.within(rank)).filter(|sample| sample.is_slowed());
+    let evidence =
+        Evidence::LoweredClocks { devices: found.len(), ranks, share, clock, usual, of: usual_clock };
     Some(LoweredClocks {
         reasons: own.fold(0, |all, sample| all | sample.reasons),
         below: 1.0 - clock / usual,
@@ -140,150 +113,33 @@ fn lowered(
 }
 
 /// The samples of all ranks, of which those in a window count.
-struct Samples<'a> {
-    of_ranks: &'a [Vec<DeviceState>],
-    window: (ServerNanos, ServerNanos),
+#[derive(Clone, Copy)]
+pub(crate) struct Samples<'a> {
+    pub(crate) ranks: &'a [Vec<DeviceState>],
+    pub(crate) window: (ServerNanos, ServerNanos),
 }
 
 impl Samples<'_> {
-    fn of(&self, rank: usize) -> impl Iterator<Item = &DeviceState> {
-        let samples = self.of_ranks.get(rank).map_or(&[][..], Vec::as_slice);
+    /// The samples of a rank within the window.
+    pub(crate) fn within(&self, rank: usize) -> impl Iterator<Item = &DeviceState> {
+        let samples = self.ranks.get(rank).map_or(&[][..], Vec::as_slice);
         samples.iter().filter(|sample| (self.window.0..=self.window.1).contains(&sample.at))
     }
 
     /// Returns the median clock of a rank before the window.
-    fn before(&self, rank: usize) -> Option<f64> {
-        let samples = self.of_ranks.get(rank)?.iter().filter(|sample| sample.at < self.window.0);
+    pub(crate) fn before(&self, rank: usize) -> Option<f64> {
+        let samples = self.ranks.get(rank)?.iter().filter(|sample| sample.at < self.window.0);
         stats::median(samples.filter_map(|sample| Some(sample.clock? as f64)))
     }
 
-    fn ranks_but(&self, own: usize) -> impl Iterator<Item = usize> {
-        (0..self.of_ranks.len()).filter(move |&rank| rank != own)
+    pub(crate) fn ranks_but(&self, own: usize) -> impl Iterator<Item = usize> {
+        (0..self.ranks.len()).filter(move |&rank| rank != own)
     }
 
     /// Returns how often the allocator of a rank emptied its cache within the window.
-    fn retries(&self, rank: usize) -> Option<u64> {
-        let mut counts = self.of(rank).filter_map(|sample| sample.retries);
+    pub(crate) fn retries(&self, rank: usize) -> Option<u64> {
+        let mut counts = self.within(rank).filter_map(|sample| sample.retries);
         let first = counts.next()?;
         Some(counts.last()?.saturating_sub(first))
-    }
-}
-
-/// Changes the cause from slow compute to lowered clocks if the evidence supports it: the rank's device reports that it
-/// lowered its clock, and the clock is lower than on the other ranks (or, if no other rank has samples, than the device's
-/// maximum). Otherwise leaves the finding unchanged.
-fn explain_by_clock(finding: &mut Finding, samples: &Samples<'_>, own: usize) {
-    let verdict = &mut finding.verdict;
-    let within = |rank| samples.of(rank).filter(|sample| sample.clock.is_some());
-    let (all, slowed) = (within(own).count(), within(own).filter(|sample| sample.is_slowed()).count());
-    if all == 0 || (slowed as f64) < MIN_LOWERED_SHARE * all as f64 {
-        return;
-    }
-    let clock_of = |rank| stats::median(within(rank).filter_map(|sample| Some(sample.clock? as f64)));
-    let Some(clock) = clock_of(own) else { return };
-    let others = stats::median(samples.ranks_but(own).filter_map(clock_of));
-    let most = within(own).map(|sample| sample.most as f64).fold(0.0, f64::max);
-    let (usual, of) = match others {
-        Some(others) => (others, UsualClock::OfOtherRanks),
-        None => (most, UsualClock::Full),
-    };
-    if clock > usual * (1.0 - LOWER) {
-        return;
-    }
-    let reasons = within(own).fold(0, |reasons, sample| reasons | sample.reasons);
-    verdict.cause = Cause::ClockThrottle;
-    verdict.confidence = verdict.confidence.max(Confidence::Medium);
-    finding.reason = Some(Reason::LoweredClock(reasons));
-    finding.evidence.push(Evidence::LoweredClock { lowered: slowed, samples: all, clock, usual, of });
-}
-
-/// Adds how often the rank's allocator ran out of memory, if it did so more often than those of all other ranks.
-fn explain_by_memory(finding: &mut Finding, samples: &Samples<'_>, own: usize) {
-    let Some(retries) = samples.retries(own) else { return };
-    let others = samples.ranks_but(own).filter_map(|rank| samples.retries(rank)).max();
-    if retries > others.unwrap_or(0) {
-        finding.evidence.push(Evidence::OutOfMemory { retries, others });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use wire::views::Verdict;
-
-    use crate::verdict::fixture::against_rank_1;
-    use crate::wording;
-
-    fn samples(clock: u64, reasons: u64) -> Vec<DeviceState> {
-        let clock = Some(clock);
-        (0..10)
-            .map(|at| DeviceState { at: ServerNanos(at), clock, most: 1_980, reasons, retries: None })
-            .collect()
-    }
-
-    /// Samples of an allocator that emptied its cache `each` times between two samples.
-    fn out_of_memory(each: u64) -> Vec<DeviceState> {
-        let counted = |(at, state)| DeviceState { retries: Some(100 + each * at), ..state };
-        (0..).zip(samples(1_980, 0)).map(counted).collect()
-    }
-
-    fn explained(samples: &[Vec<DeviceState>]) -> Verdict {
-        let mut finding = against_rank_1(Cause::Compute);
-        explain(&mut finding, samples, (ServerNanos(2), ServerNanos(7)));
-        wording::verdict(finding)
-    }
-
-    #[test]
-    fn a_lowered_clock_is_the_cause_if_the_device_reports_it() {
-        let found = explained(&[samples(1_980, 0), samples(1_200, throttle::THERMAL), samples(1_950, 0)]);
-        assert_eq!(found.cause, Cause::ClockThrottle);
-        assert_eq!(
-            found.sentence,
-            "Rank 1 computes more slowly because its GPU lowered its clock (temperature), which costs 5.00 ms per step \
-             (10.0 % of step time)."
-        );
-        assert_eq!(
-            found.evidence,
-            ["its GPU reports a lowered clock in 6 of 6 samples: 1200 MHz, against 1965 MHz on other ranks"]
-        );
-    }
-
-    #[test]
-    fn without_evidence_the_cause_stays_slow_compute() {
-        let idle = 1;
-        for samples in [
-            vec![],
-            // The clock is lower, but for no reason that slows a busy device.
-            vec![samples(1_980, 0), samples(1_200, idle), samples(1_980, 0)],
-            // There is a reason, but the clock is as high as on the other ranks: all devices draw their power limit.
-            vec![samples(1_500, throttle::POWER_CAP), samples(1_490, throttle::POWER_CAP)],
-        ] {
-            assert_eq!(explained(&samples), wording::verdict(against_rank_1(Cause::Compute)));
-        }
-    }
-
-    #[test]
-    fn an_allocator_that_runs_out_of_memory_more_often_than_others_is_evidence() {
-        let found = explained(&[out_of_memory(0), out_of_memory(3), out_of_memory(1)]);
-        assert_eq!(found.cause, Cause::Compute);
-        assert_eq!(
-            found.evidence,
-            [
-                "PyTorch's allocator ran out of memory on its GPU 15 times and emptied its cache each time, which stops the \
-              GPU; on other ranks, 5 times at most"
-            ]
-        );
-        let alone = explained(&[samples(1_980, 0), out_of_memory(1)]);
-        assert!(alone.evidence[0].ends_with("which stops the GPU"), "{:?}", alone.evidence);
-        for even in [[out_of_memory(2), out_of_memory(2)], [out_of_memory(1), out_of_memory(0)]] {
-            assert_eq!(explained(&even), wording::verdict(against_rank_1(Cause::Compute)));
-        }
-    }
-
-    #[test]
-    fn a_single_device_is_compared_with_its_maximum_clock() {
-        let found = explained(&[vec![], samples(1_200, throttle::POWER_CAP)]);
-        assert_eq!(found.cause, Cause::ClockThrottle);
-        assert!(found.evidence[0].ends_with("against 1980 MHz at full clock"), "{:?}", found.evidence);
     }
 }

@@ -18,13 +18,10 @@ const OUTSIDE: f64 = 0.8;
 pub(crate) struct Finding {
     /// The verdict. Its texts are empty until [`crate::wording`] writes them.
     pub(crate) verdict: Verdict,
-    /// What the sentence states.
     pub(crate) statement: Statement,
     /// What is known beyond the cause, if anything.
     pub(crate) reason: Option<Reason>,
-    /// The evidence for the verdict.
     pub(crate) evidence: Vec<Evidence>,
-    /// The evidence against the verdict.
     pub(crate) counter_evidence: Vec<Doubt>,
     /// Whether it is the unsteadiness of a machine that ranks share, and so a note whatever it costs.
     pub(crate) is_scatter: bool,
@@ -42,13 +39,14 @@ impl Finding {
 
     /// Returns true if a line of code is known in which the ranks stop now and then.
     pub(crate) fn stops_in_code(&self) -> bool {
-        let names_code = |one: &Evidence| matches!(one, Evidence::InCode { .. } | Evidence::Called { .. });
+        let names_code =
+            |evidence: &Evidence| matches!(evidence, Evidence::InCode { .. } | Evidence::Called { .. });
         matches!(self.statement, Statement::NowAndThen { .. }) && self.evidence.iter().any(names_code)
     }
 
     /// Returns true if what takes the ranks longest takes them at most this many times as long as the others.
     pub(crate) fn is_stretched(&self, times: f64) -> bool {
-        let longer = self.evidence.iter().filter_map(|one| match one {
+        let longer = self.evidence.iter().filter_map(|evidence| match evidence {
             Evidence::Longer { nanos, usual, .. } => Some((*nanos, *usual)),
             _ => None,
         });
@@ -58,7 +56,7 @@ impl Finding {
 
     /// Returns true if the time is lost in a line that worker processes run.
     pub(crate) fn is_in_workers(&self) -> bool {
-        let is_in = |one: &Evidence| matches!(one, Evidence::InCode { place, .. } if place.role == ThreadRole::Worker);
+        let is_in = |evidence: &Evidence| matches!(evidence, Evidence::InCode { place, .. } if place.role == ThreadRole::Worker);
         self.evidence.iter().any(is_in)
     }
 
@@ -69,7 +67,8 @@ impl Finding {
 
     /// Returns true if a line of code is known in which the ranks are, and another rank hardly is.
     pub(crate) fn names_own_line(&self) -> bool {
-        let is_own = |one: &Evidence| matches!(one, Evidence::InCode { place, .. } if !place.is_common());
+        let is_own =
+            |evidence: &Evidence| matches!(evidence, Evidence::InCode { place, .. } if !place.is_common());
         self.evidence.iter().any(is_own)
     }
 
@@ -209,15 +208,12 @@ pub(crate) enum Segment {
     H2d,
     /// Forward, backward and optimizer.
     Compute,
-    /// The forward pass.
     Forward,
-    /// The backward pass.
     Backward,
     /// The parameter update alone.
     Optimizer,
     /// Exposed transfers.
     Transfer,
-    /// One kind of pause.
     Pause(SpanKind),
     /// The device ran nothing, and nothing recorded says why.
     Idle,
@@ -228,7 +224,6 @@ pub(crate) enum Segment {
 /// How forward and backward times vary together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct JointVariation {
-    /// The correlation of forward and backward.
     pub(crate) correlation: f64,
     /// The joint variation as a share of their mean.
     pub(crate) share: f64,
@@ -237,7 +232,6 @@ pub(crate) struct JointVariation {
 /// A time that rose on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Risen {
-    /// The exposed transfer.
     ExposedTransfer,
     /// The compute time of the median rank.
     Compute,

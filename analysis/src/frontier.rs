@@ -27,7 +27,6 @@ pub const ORDER: [Part; Part::COUNT] = [
 /// The amount by which one part moves the frontier, and the rank that moves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Increment {
-    /// The part.
     pub part: Part,
     /// The rank that is furthest at the end of the part.
     pub rank: usize,

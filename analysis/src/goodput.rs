@@ -31,11 +31,8 @@ pub struct Lifeline {
 /// The end of a step on the process's clock, and where its time went.
 #[derive(Clone, Copy, Debug)]
 pub struct Counted<'a> {
-    /// The step.
     pub step: Step,
-    /// Its begin.
     pub begin: MonoNanos,
-    /// Its end.
     pub end: MonoNanos,
     /// Its parts; `None` if only its length is known.
     pub parts: Option<&'a RankAnalysis>,
@@ -174,9 +171,9 @@ pub fn goodput(ranks: &[Option<&Lifeline>], worlds: &[u32], now: Now) -> Result<
     }
     listed.sort_by_key(|attempt| attempt.number);
     let total = sum(&uses).max(1) as f64;
-    let productive = TimeUse::ALL.into_iter().filter(|of| of.is_productive());
+    let productive = TimeUse::ALL.into_iter().filter(|time_use| time_use.is_productive());
     Ok(Goodput {
-        ratio: productive.map(|of| uses[of as usize] as f64).sum::<f64>() / total,
+        ratio: productive.map(|time_use| uses[time_use as usize] as f64).sum::<f64>() / total,
         compute_ratio: uses[TimeUse::Compute as usize] as f64 / total,
         wall_nanos: (end - begin).max(0).unsigned_abs(),
         ranks: worlds.last().copied().unwrap_or(ranks.len() as u32),
@@ -200,7 +197,7 @@ fn offsets<'a>(attempts: impl Iterator<Item = &'a Attempt>) -> Offsets<'a> {
 /// Adds the attempt of one rank to the attempts of the job.
 fn list(listed: &mut Vec<views::Attempt>, attempt: &Attempt, began: ServerNanos, nanos: &Nanos) {
     let began_unix_millis = began.0.max(0).unsigned_abs() / 1_000_000;
-    let at = listed.iter().position(|of| of.number == attempt.number).unwrap_or_else(|| {
+    let at = listed.iter().position(|known| known.number == attempt.number).unwrap_or_else(|| {
         let uses = Uses::new();
         let (number, repeated_steps) = (attempt.number, 0);
         listed.push(views::Attempt {
@@ -213,16 +210,16 @@ fn list(listed: &mut Vec<views::Attempt>, attempt: &Attempt, began: ServerNanos,
         });
         listed.len() - 1
     });
-    let of = &mut listed[at];
-    of.began_unix_millis = of.began_unix_millis.min(began_unix_millis);
-    of.ranks += 1;
-    of.repeated_steps = of.repeated_steps.max(attempt.repeated_steps());
+    let known = &mut listed[at];
+    known.began_unix_millis = known.began_unix_millis.min(began_unix_millis);
+    known.ranks += 1;
+    known.repeated_steps = known.repeated_steps.max(attempt.repeated_steps());
     if let Some((first, last)) = attempt.steps {
-        let (known_first, known_last) = of.steps.unwrap_or((first.0, last.0));
-        of.steps = Some((known_first.min(first.0), known_last.max(last.0)));
+        let (known_first, known_last) = known.steps.unwrap_or((first.0, last.0));
+        known.steps = Some((known_first.min(first.0), known_last.max(last.0)));
     }
-    for (of_use, nanos) in named(nanos) {
-        let sum = of.uses.entry(of_use).or_default();
+    for (time_use, nanos) in named(nanos) {
+        let sum = known.uses.entry(time_use).or_default();
         *sum = sum.saturating_add(nanos);
     }
 }
@@ -329,13 +326,13 @@ impl Booked {
         booked
     }
 
-    fn book(&mut self, of: TimeUse, nanos: u64) {
-        let of_attempt = self.attempts.last_mut().unwrap_or(&mut self.unheard);
-        of_attempt[of as usize] = of_attempt[of as usize].saturating_add(nanos);
+    fn book(&mut self, time_use: TimeUse, nanos: u64) {
+        let booked = self.attempts.last_mut().unwrap_or(&mut self.unheard);
+        booked[time_use as usize] = booked[time_use as usize].saturating_add(nanos);
     }
 
-    fn advance(&mut self, of: TimeUse, nanos: u64) {
-        self.book(of, nanos);
+    fn advance(&mut self, time_use: TimeUse, nanos: u64) {
+        self.book(time_use, nanos);
         self.until = self.until + nanos as i64;
     }
 
@@ -345,13 +342,13 @@ impl Booked {
             return;
         }
         let nanos = (end - self.until).max(0).unsigned_abs();
-        let of = match now {
+        let time_use = match now {
             _ if self.attempts.is_empty() => TimeUse::Launch,
             Now::Over => TimeUse::Ending,
             Now::Waiting(_) if self.open == TimeUse::OtherInSteps => TimeUse::Hang,
             Now::Running | Now::Waiting(_) => self.open,
         };
-        self.advance(of, nanos);
+        self.advance(time_use, nanos);
     }
 }
 

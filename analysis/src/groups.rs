@@ -123,12 +123,12 @@ pub(crate) fn groups(
         }
     }
     let stats = |(group, functions): (Group, Vec<Function>)| {
-        let of_shape = groups.range((Reverse(group), 0, None)..).take_while(|(key, _)| key.0.0 == group);
-        let of_shape: Vec<_> = of_shape.collect();
-        let cost = of_shape.iter().fold(Sum::default(), |sum, (_, one)| sum.plus(&one.sum)).cost();
-        let count = of_shape.len() as u32;
+        let alike = groups.range((Reverse(group), 0, None)..).take_while(|(key, _)| key.0.0 == group);
+        let alike: Vec<_> = alike.collect();
+        let cost = alike.iter().fold(Sum::default(), |sum, (_, one)| sum.plus(&one.sum)).cost();
+        let count = alike.len() as u32;
         let mut worst: Vec<OneGroup> =
-            of_shape.into_iter().map(|((_, first, _), one)| one.to_view(*first)).collect();
+            alike.into_iter().map(|((_, first, _), one)| one.to_view(*first)).collect();
         worst.sort_by(|a, b| b.cost.wait_nanos.total_cmp(&a.cost.wait_nanos));
         worst.truncate(GroupStats::MAX_WORST);
         GroupStats { group, functions, cost, count, worst }

@@ -8,7 +8,7 @@ use wire::clock::ServerNanos;
 use wire::views::{Cause, Confidence};
 
 use crate::finding::{Evidence, Finding, Reason, Statement};
-use crate::hosts::Hosts;
+use crate::hosts::{Hosts, Shares};
 use crate::stats;
 use crate::step::StepAnalysis;
 use crate::verdict::{HIGH_CONFIDENCE_STEPS, MIN_SHARE, MIN_STEPS, against_all};
@@ -25,8 +25,8 @@ pub(crate) fn find(
     }
     let period = stats::mean(steps.iter().map(|step| step.period_nanos() as f64))?;
     let ranks = steps.iter().map(|step| step.ranks.len()).max()?;
-    let waits = hosts.waits_for_cores(ranks, window)?;
-    let off = stats::mean(steps.iter().filter_map(|step| of_usual_rank(step)))?;
+    let waits = waits_for_cores(hosts, ranks, window)?;
+    let off = stats::mean(steps.iter().filter_map(|step| usual_rank_off(step)))?;
     // The training thread may wait for other threads of the process to compute, while they wait for a core.
     let surely = off - waits.all_threads * period;
     if surely < MIN_SHARE * period {
@@ -41,8 +41,34 @@ pub(crate) fn find(
     Some(finding)
 }
 
+/// How long threads were ready to run and no core ran them, in seconds per second: medians over ranks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct WaitsForCores {
+    training_thread: f64,
+    /// The sum over all threads of a process.
+    all_threads: f64,
+}
+
+/// Returns how long the threads of the usual rank waited for cores; `None` if that is not known of every rank and its
+/// training thread.
+fn waits_for_cores(
+    hosts: &Hosts<'_>,
+    ranks: usize,
+    window: (ServerNanos, ServerNanos),
+) -> Option<WaitsForCores> {
+    let waits = |rank| {
+        let shares = Shares::rank(hosts, rank, window)?;
+        Some((shares.training_waited?, shares.waited))
+    };
+    let all: Vec<(f64, f64)> = (0..ranks).map(waits).collect::<Option<_>>()?;
+    Some(WaitsForCores {
+        training_thread: stats::median(all.iter().map(|(training, _)| *training))?,
+        all_threads: stats::median(all.iter().map(|(_, all)| *all))?,
+    })
+}
+
 /// Returns how long the usual rank is off the processor in the passes of a step, in nanoseconds: the lower median over ranks.
-fn of_usual_rank(step: &StepAnalysis) -> Option<f64> {
+fn usual_rank_off(step: &StepAnalysis) -> Option<f64> {
     stats::lower_median(
         step.present().filter_map(|(_, rank)| rank.off_processor_nanos().map(|off| off as f64)),
     )

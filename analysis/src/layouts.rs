@@ -10,16 +10,14 @@ use wire::event::Function;
 use wire::layout::Layout;
 use wire::views::{BucketParameters, BucketStats};
 
-use crate::finding::{Evidence, Finding};
-
 /// Adds the parameters to buckets, which must be in the order of their groups and numbers. `layouts` has the layouts of each
 /// module, the oldest first.
 pub(crate) fn name(buckets: &mut [BucketStats], layouts: &[impl AsRef<Layout>]) {
     let mut places: Vec<(Range<usize>, &Layout)> = Vec::new();
     let layouts: Vec<&Layout> = layouts.iter().map(AsRef::as_ref).collect();
-    for of_module in layouts.chunk_by(|a, b| a.module == b.module) {
+    for module in layouts.chunk_by(|a, b| a.module == b.module) {
         // The newest layout that the steps of the report have.
-        let found = of_module.iter().rev().find_map(|&layout| Some((layout, places_of(buckets, layout)?)));
+        let found = module.iter().rev().find_map(|&layout| Some((layout, places_of(buckets, layout)?)));
         places
             .extend(found.into_iter().flat_map(|(layout, all)| all.into_iter().map(move |at| (at, layout))));
     }
@@ -62,17 +60,6 @@ fn places_of(buckets: &[BucketStats], layout: &Layout) -> Option<Vec<Range<usize
     let places: Vec<Range<usize>> = (0..=last).map(|at| at..at + length).filter(is_layout).collect();
     let is_clear = places.windows(2).all(|two| two[0].end <= two[1].start);
     (is_clear && !places.is_empty()).then_some(places)
-}
-
-/// Adds to the evidence what is in the bucket that it speaks of.
-pub(crate) fn explain(finding: &mut Finding, buckets: &[BucketStats]) {
-    for evidence in &mut finding.evidence {
-        if let Evidence::Tail { last, .. } = evidence {
-            let largest = buckets.first().map(|bucket| bucket.group);
-            let of_largest = buckets.iter().filter(|bucket| Some(bucket.group) == largest);
-            *last = of_largest.max_by_key(|bucket| bucket.bucket).and_then(|last| last.parameters.clone());
-        }
-    }
 }
 
 #[cfg(test)]

@@ -10,13 +10,13 @@
 
 mod account;
 pub mod baseline;
-mod bursts;
 pub mod cascade;
 pub mod change_point;
 pub mod comm_model;
 pub mod compare;
 mod cost;
 pub mod devices;
+mod evidence;
 pub mod failure;
 mod finding;
 pub mod frontier;
@@ -24,10 +24,7 @@ pub mod goodput;
 mod groups;
 pub mod hang;
 pub mod hosts;
-mod in_code;
 mod in_passes;
-mod in_trace;
-mod inferred;
 mod join;
 mod last_ranks;
 pub mod latency;

@@ -22,7 +22,6 @@ pub struct StepCosts {
     pub transfer: f64,
     /// Input and copies to the device.
     pub input: f64,
-    /// Pauses.
     pub pause: f64,
     /// The time in which the device ran nothing.
     pub idle: f64,

@@ -132,22 +132,19 @@ struct Growth {
 /// The memory of all ranks, and where they run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory<'a> {
-    /// The number of ranks of the run.
     pub(crate) ranks: u32,
     /// That of processes, by rank.
-    pub(crate) of_hosts: &'a [Option<&'a Levels>],
+    pub(crate) hosts: &'a [Option<&'a Levels>],
     /// That of devices, by rank.
-    pub(crate) of_devices: &'a [Option<Arc<Levels>>],
-    /// The hosts of the ranks.
+    pub(crate) devices: &'a [Option<Arc<Levels>>],
     pub(crate) placement: &'a [HostRanks],
 }
 
 /// Returns the memory that grows. What is full first comes first.
 pub(crate) fn growth(memory: &Memory<'_>) -> Vec<MemoryGrowth> {
-    let of_hosts =
-        (0..).zip(memory.of_hosts).filter_map(|(rank, levels)| Some((rank, levels.as_ref()?.growth()?)));
-    let of_devices =
-        (0..).zip(memory.of_devices).filter_map(|(rank, levels)| Some((rank, levels.as_ref()?.growth()?)));
+    let hosts = (0..).zip(memory.hosts).filter_map(|(rank, levels)| Some((rank, levels.as_ref()?.growth()?)));
+    let devices =
+        (0..).zip(memory.devices).filter_map(|(rank, levels)| Some((rank, levels.as_ref()?.growth()?)));
     let host_of = |rank: u32| {
         memory
             .placement
@@ -157,8 +154,8 @@ pub(crate) fn growth(memory: &Memory<'_>) -> Vec<MemoryGrowth> {
     };
     let on_one_host = |a: u32, b: u32| a == b || host_of(a).is_some() && host_of(a) == host_of(b);
     let mut found: Vec<MemoryGrowth> = [
-        of_kind(MemoryKind::Host, of_hosts.collect(), on_one_host),
-        of_kind(MemoryKind::Device, of_devices.collect(), |a, b| a == b),
+        kind_growth(MemoryKind::Host, hosts.collect(), on_one_host),
+        kind_growth(MemoryKind::Device, devices.collect(), |a, b| a == b),
     ]
     .into_iter()
     .flatten()
@@ -173,7 +170,7 @@ pub(crate) fn growth(memory: &Memory<'_>) -> Vec<MemoryGrowth> {
 }
 
 /// Returns the growth of one kind of memory. `shares` says whether two ranks share it.
-fn of_kind(
+fn kind_growth(
     kind: MemoryKind,
     mut grown: Vec<(u32, Growth)>,
     shares: impl Fn(u32, u32) -> bool,
@@ -182,8 +179,12 @@ fn of_kind(
     grown.retain(|(_, growth)| growth.trend.slope >= GROWS_TOO * most);
     let time_left = |rank: u32, growth: &Growth| -> Option<TimeLeft> {
         let left = growth.left? as f64;
-        let rate = |of: fn(&Trend) -> f64| -> f64 {
-            grown.iter().filter(|(other, _)| shares(rank, *other)).map(|(_, growth)| of(&growth.trend)).sum()
+        let rate = |slope: fn(&Trend) -> f64| -> f64 {
+            grown
+                .iter()
+                .filter(|(other, _)| shares(rank, *other))
+                .map(|(_, growth)| slope(&growth.trend))
+                .sum()
         };
         let (low, high) = (rate(|trend| trend.slope_range.0), rate(|trend| trend.slope_range.1));
         Some(TimeLeft { soonest_seconds: left / high, latest_seconds: left / low })

@@ -42,7 +42,6 @@ pub enum PeakOrigin {
     Device {
         /// The name of the device.
         device: String,
-        /// The precision.
         precision: Precision,
     },
 }
@@ -138,11 +137,11 @@ fn all(ranks: &[Option<RankWork>], value: impl Fn(&RankWork) -> u64) -> Option<V
 }
 
 fn per_second(flops: &[f64], steps: &[&StepAnalysis]) -> Result<f64, Missing> {
-    let of_rank = |rank: usize, samples: u64| flops.get(rank).map_or(0.0, |flops| flops * samples as f64);
+    let rank_flops = |rank: usize, samples: u64| flops.get(rank).map_or(0.0, |flops| flops * samples as f64);
     match steps.len() {
         0 => Err(Missing::NoObservedStep),
         1 => Err(Missing::OneObservedStep),
-        _ => rate::per_second(steps, of_rank).ok_or(Missing::NoSamples),
+        _ => rate::per_second(steps, rank_flops).ok_or(Missing::NoSamples),
     }
 }
 

@@ -55,8 +55,8 @@ fn verdict(cause: Cause, goodput: &Goodput, nanos: f64, times: u64, state: Verdi
 }
 
 /// Returns the wall time of a use, averaged over ranks, in nanoseconds.
-fn wall(goodput: &Goodput, of: TimeUse) -> f64 {
-    goodput.share(of) * goodput.wall_nanos as f64
+fn wall(goodput: &Goodput, time_use: TimeUse) -> f64 {
+    goodput.share(time_use) * goodput.wall_nanos as f64
 }
 
 /// Finds what restarts took: recovery, and steps that are done twice.
@@ -103,7 +103,7 @@ fn best_interval(goodput: &Goodput, steps: &[StepAccount], restarts: u64) -> Opt
 /// Finds a start that takes long: from the launch to the first step.
 fn start(goodput: &Goodput, start_waits: &[u64]) -> Option<Finding> {
     let uses = [TimeUse::Launch, TimeUse::Setup];
-    let nanos: f64 = uses.into_iter().map(|of| wall(goodput, of)).sum();
+    let nanos: f64 = uses.into_iter().map(|time_use| wall(goodput, time_use)).sum();
     if nanos < LONG_START_SECONDS * 1e9 {
         return None;
     }

@@ -25,7 +25,7 @@ pub(crate) struct Overlap {
 
 impl Overlap {
     /// Adds up the communication of ranks.
-    pub(crate) fn of<'a>(ranks: impl IntoIterator<Item = &'a RankAnalysis>) -> Self {
+    pub(crate) fn new<'a>(ranks: impl IntoIterator<Item = &'a RankAnalysis>) -> Self {
         ranks.into_iter().fold(Self::default(), |sum, rank| Self {
             comm: sum.comm + rank.comm_nanos,
             hidden: sum.hidden + rank.hidden_nanos,
@@ -67,7 +67,7 @@ impl StepAnalysis {
     }
 
     fn of_ranks(&self) -> Overlap {
-        Overlap::of(self.present().map(|(_, rank)| rank))
+        Overlap::new(self.present().map(|(_, rank)| rank))
     }
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn unclear(
     function: impl Fn(&CollectiveAnalysis) -> Function,
 ) -> Option<Missing> {
     let ranks = steps.iter().flat_map(|step| step.present().map(|(_, rank)| rank));
-    let overlap = Overlap::of(ranks);
+    let overlap = Overlap::new(ranks);
     if overlap.is_known() {
         return None;
     }

@@ -17,7 +17,6 @@ pub struct RankStep {
 /// The records of all ranks for one step; `None` for a rank whose records have not arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepRecords {
-    /// The step.
     pub step: Step,
     /// The records of each rank. Behind a pointer, because a claim of many ranks costs its sender nothing.
     pub ranks: Vec<Option<Box<RankStep>>>,

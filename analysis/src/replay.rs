@@ -73,7 +73,6 @@ pub struct Replay {
 /// One collective of a replay; times in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReplayedCollective {
-    /// The bucket.
     pub bucket: Bucket,
     /// The payload in bytes.
     pub bytes: u64,
@@ -245,7 +244,7 @@ fn to_others<'a>(
 ) -> Durations {
     let others = ranks - among.len();
     std::array::from_fn(|phase| {
-        let those: f64 = among.iter().map(|&one| total(one)[phase]).sum();
+        let those: f64 = among.iter().map(|&other| total(other)[phase]).sum();
         let own = total(rank)[phase];
         if own > 0.0 && others > 0 { (totals[phase] - those).max(0.0) / others as f64 / own } else { 1.0 }
     })
@@ -264,11 +263,11 @@ struct Usual {
 
 impl Usual {
     fn new(graph: &Graph) -> Self {
-        let over_ranks = |of: &dyn Fn(&graph::RankGraph) -> f64| {
-            graph.ranks.iter().map(of).sum::<f64>() / graph.ranks.len() as f64
+        let over_ranks = |value: &dyn Fn(&graph::RankGraph) -> f64| {
+            graph.ranks.iter().map(value).sum::<f64>() / graph.ranks.len() as f64
         };
-        let median = |of: &dyn Fn(&graph::RankGraph) -> f64| {
-            stats::lower_median(graph.ranks.iter().map(of)).unwrap_or(0.0)
+        let median = |value: &dyn Fn(&graph::RankGraph) -> f64| {
+            stats::lower_median(graph.ranks.iter().map(value)).unwrap_or(0.0)
         };
         let all = 0..graph.collectives.len();
         let before = over_ranks(&|rank| rank.before.iter().sum());

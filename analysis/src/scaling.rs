@@ -145,11 +145,11 @@ fn rule(point: &ScalingPoint, own: &Report) -> Option<ScalingRule> {
 /// Computes the measured efficiency of every run that has the baseline's batch per rank or total batch, by the rule of the
 /// baseline. Returns whether there is such a run besides the baseline; without one, nothing is measured.
 fn measure(points: &mut [ScalingPoint], base: &BaselineRun) -> bool {
-    let Some(of_base) = points.iter().find(|point| point.run == base.run).and_then(work) else {
+    let Some(base_work) = points.iter().find(|point| point.run == base.run).and_then(work) else {
         return false;
     };
     let follows = |point: &ScalingPoint| {
-        point.run == base.run || work(point).is_some_and(|work| work.follows(base.rule, of_base))
+        point.run == base.run || work(point).is_some_and(|work| work.follows(base.rule, base_work))
     };
     if !points.iter().any(|point| point.run != base.run && follows(point)) {
         return false;

@@ -1,16 +1,15 @@
 //! What slows all ranks from outside of the job, from the first step on: a CPU limit, a lack of memory, lowered clocks.
 //!
 //! It lengthens whatever the ranks do, so no part of the step stands out and no rank is late. Only samples of hosts and devices show
-//! it. What they show of all ranks becomes a finding here; what began later, or hits some ranks, is refined by [`crate::hosts`] and
-//! [`crate::devices`].
+//! it. What they show of all ranks becomes a finding here; what began later, or hits some ranks, is refined by [`crate::evidence`].
 
 use wire::clock::ServerNanos;
 use wire::views::Cause;
 
 use crate::account::StepAccount;
-use crate::devices::{self, DeviceState, LoweredClocks};
-use crate::finding::{Doubt, Finding, Reason, Statement};
-use crate::hosts::{Hosts, SlowHosts};
+use crate::devices::{self, DeviceState, LoweredClocks, Samples};
+use crate::finding::{Doubt, Evidence, Finding, Reason, Statement, Taker};
+use crate::hosts::{Hosts, MIN_SHARE, Shares};
 use crate::in_passes;
 use crate::stats;
 use crate::step::StepAnalysis;
@@ -26,14 +25,14 @@ pub(crate) fn add(
 ) {
     let Some(window) = window(steps) else { return };
     let ranks = steps.iter().map(|step| step.ranks.len()).max().unwrap_or(0);
-    let of_hosts = match hosts.slow_all(ranks, window) {
+    let hosts_finding = match slow_hosts(hosts, ranks, window) {
         Some(slowed) => by_host(steps, slowed),
         // Such a host would explain why threads are off their processors.
         None => in_passes::find(steps, hosts, window),
     };
-    let of_devices =
-        devices::lowered_on_all(devices, ranks, window).and_then(|lowered| by_clock(steps, &lowered));
-    for finding in [of_hosts, of_devices].into_iter().flatten() {
+    let devices_finding = devices::lowered_on_all(&Samples { ranks: devices, window }, ranks)
+        .and_then(|lowered| by_clock(steps, &lowered));
+    for finding in [hosts_finding, devices_finding].into_iter().flatten() {
         let is_notable = finding.verdict.cost_share >= notable_share;
         if is_notable { &mut found.verdicts } else { &mut found.notes }.push(finding);
     }
@@ -42,6 +41,42 @@ pub(crate) fn add(
 /// Returns the window of the steps on the server's clock.
 fn window(steps: &[&StepAnalysis]) -> Option<(ServerNanos, ServerNanos)> {
     Some((steps.first()?.window?.0, steps.last()?.window?.1))
+}
+
+/// Picks one of the shares.
+type Share = fn(&Shares) -> f64;
+
+/// What takes time from the hosts of all ranks.
+#[derive(Clone, Debug)]
+struct SlowHosts {
+    taker: Taker,
+    /// The time that it takes from a rank, as a share of the time: the median over ranks.
+    share: f64,
+    evidence: Vec<Evidence>,
+}
+
+/// Returns what slows all ranks for all of a window, if something does: each of them loses time to it.
+fn slow_hosts(hosts: &Hosts<'_>, ranks: usize, window: (ServerNanos, ServerNanos)) -> Option<SlowHosts> {
+    let shares = |rank| Shares::rank(hosts, rank, window);
+    let all: Vec<Shares> = (0..ranks).map(shares).collect::<Option<_>>()?;
+    // The pressure may be that of the whole host. If some ranks read pages back from a disk and others do not, it is theirs.
+    let is_of_some = all.iter().any(Shares::pages) && !all.iter().all(Shares::pages);
+    let taken = |(taker, share): (Taker, Share)| {
+        if taker == Taker::Memory && is_of_some {
+            return None;
+        }
+        let least = all.iter().map(share).fold(f64::INFINITY, f64::min);
+        let share = stats::median(all.iter().map(share))?;
+        (least >= MIN_SHARE).then_some((taker, share))
+    };
+    let takers: [(Taker, Share); 3] = [
+        (Taker::Limit, |rank| rank.throttled),
+        (Taker::Memory, |rank| rank.short_of_memory),
+        (Taker::Paging, Shares::paging),
+    ];
+    let (taker, share) = takers.into_iter().filter_map(taken).max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let everyone: Vec<usize> = (0..ranks).collect();
+    Some(SlowHosts { taker, share, evidence: Shares::new(hosts, &everyone, window)?.evidence(None) })
 }
 
 fn by_host(steps: &[&StepAnalysis], slowed: SlowHosts) -> Option<Finding> {

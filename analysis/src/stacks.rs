@@ -199,8 +199,8 @@ pub fn location(frame: &Frame) -> String {
 
 /// Returns a frame's line as `data.py:12`. The file of a library keeps the folders of its package.
 fn line(frame: &Frame) -> String {
-    let of_package = frame.file.rsplit_once("-packages/").map(|(_, file)| file);
-    let file = of_package.or_else(|| frame.file.rsplit('/').next()).unwrap_or(&frame.file);
+    let packaged = frame.file.rsplit_once("-packages/").map(|(_, file)| file);
+    let file = packaged.or_else(|| frame.file.rsplit('/').next()).unwrap_or(&frame.file);
     format!("{file}:{}", frame.line)
 }
 
@@ -265,12 +265,12 @@ fn frames_of<'a>(profile: &'a Profile, stack: &Stack) -> Vec<&'a Frame> {
 /// worker processes may be the reason.
 #[must_use]
 pub fn place(own: &Profile, other: &Profile, by_workers: bool) -> Option<Place> {
-    let of_role = |role| of_threads(role, &Threads::new(own, role), &Threads::new(other, role));
-    let of_workers = if by_workers { of_role(ThreadRole::Worker) } else { None };
-    of_workers.or_else(|| of_role(ThreadRole::Main))
+    let stands_out = |role| place_of_threads(role, &Threads::new(own, role), &Threads::new(other, role));
+    let workers = if by_workers { stands_out(ThreadRole::Worker) } else { None };
+    workers.or_else(|| stands_out(ThreadRole::Main))
 }
 
-fn of_threads(role: ThreadRole, own: &Threads<'_>, other: &Threads<'_>) -> Option<Place> {
+fn place_of_threads(role: ThreadRole, own: &Threads<'_>, other: &Threads<'_>) -> Option<Place> {
     if own.samples == 0 || other.samples == 0 {
         return None;
     }
@@ -453,8 +453,8 @@ pub(crate) mod tests {
         ] {
             assert!(is_library(&native(library)), "{library}");
         }
-        let of_libc = Frame { function: "syscall".into(), file: "../sysdeps/syscall.S".into(), line: 36 };
-        assert!(is_library(&of_libc));
+        let libc = Frame { function: "syscall".into(), file: "../sysdeps/syscall.S".into(), line: 36 };
+        assert!(is_library(&libc));
         let main = [("std::rt::lang_start", "", 0), ("train::main", "", 0)];
         let (read, wait) = (("train::data::read", "", 0), ("paceline_reducer::finish_step", "", 0));
         let slow = profile(&[(
@@ -488,9 +488,9 @@ pub(crate) mod tests {
         let waiting = [(&[get, open][..], 5), (&[idle][..], 95)];
         let usual =
             profile(&[(ThreadRole::Main, &[(&[MODULE, BACKWARD], 100)]), (ThreadRole::Worker, &waiting)]);
-        let of_workers = place(&slow, &usual, true).unwrap();
-        assert_eq!((of_workers.role, of_workers.frame.line), (ThreadRole::Worker, 12));
-        assert_eq!(of_workers.inner.map(|frame| frame.function), Some("open".into()));
+        let workers = place(&slow, &usual, true).unwrap();
+        assert_eq!((workers.role, workers.frame.line), (ThreadRole::Worker, 12));
+        assert_eq!(workers.inner.map(|frame| frame.function), Some("open".into()));
         assert_eq!(place(&slow, &usual, false).unwrap().role, ThreadRole::Main);
     }
 }

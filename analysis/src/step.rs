@@ -78,7 +78,6 @@ impl RankAnalysis {
         (ran > 0).then_some(passes.saturating_sub(ran))
     }
 
-    /// Returns one part of the ledger.
     #[must_use]
     pub fn part(&self, part: Part) -> u64 {
         self.parts[part as usize]
@@ -92,13 +91,11 @@ pub struct CollectiveAnalysis {
     pub group: Group,
     /// The lowest rank that takes part.
     pub first: usize,
-    /// The communicator.
     pub comm: Comm,
     /// The sequence number on the communicator.
     pub seq: Seq,
     /// True if the times say only when the collective was enqueued, and not when it ran.
     pub only_enqueued: bool,
-    /// The bucket.
     pub bucket: Bucket,
     /// The payload in bytes.
     pub bytes: u64,
@@ -129,7 +126,6 @@ pub struct CollectiveAnalysis {
 /// One analyzed step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepAnalysis {
-    /// The step.
     pub step: Step,
     /// The analysis of each rank; `None` if the rank's records are missing. Behind a pointer, as in [`StepRecords::ranks`].
     pub ranks: Vec<Option<Box<RankAnalysis>>>,
@@ -167,7 +163,7 @@ impl StepAnalysis {
     /// Returns true if the records of some collective say only when it was enqueued, and not when it ran.
     #[must_use]
     pub fn is_only_enqueued(&self) -> bool {
-        self.collectives.iter().any(|one| one.only_enqueued)
+        self.collectives.iter().any(|collective| collective.only_enqueued)
     }
 
     /// Returns true if the step was observed in full: its records say which part of it took how long. Otherwise only its
@@ -250,7 +246,7 @@ impl RankSets {
     /// defined as K \ C. What no part claims is `other`.
     fn parts(&self) -> ([u64; Part::COUNT], [u64; SpanKind::PAUSES.len()]) {
         let kind = |kind: SpanKind| self.by_kind[kind as usize].clone();
-        let computing = |of: SpanKind| kind(of).intersect(&self.compute);
+        let computing = |wanted: SpanKind| kind(wanted).intersect(&self.compute);
         let claims = [
             (Part::Forward, computing(SpanKind::Forward)),
             (Part::Backward, computing(SpanKind::Backward)),

@@ -17,9 +17,7 @@ const NORMAL_95: f64 = 1.960;
 /// One run of the study.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trial {
-    /// The run.
     pub run: RunId,
-    /// The number of ranks.
     pub ranks: u32,
     /// The number of the repeat. Trials of one repeat ran one after the other, so they are compared with each other.
     pub repeat: u32,
@@ -32,7 +30,6 @@ pub struct Trial {
 /// The efficiency on one world size, against the smallest one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Efficiency {
-    /// The number of ranks.
     pub ranks: u32,
     /// The geometric mean over repeats.
     pub mean: f64,

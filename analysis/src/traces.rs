@@ -28,12 +28,12 @@ pub fn compare(
 /// A name that one of them does not list counts only if it lists all of its kind.
 #[must_use]
 pub fn differences(own: &TraceSummary, other: &TraceSummary) -> (Vec<TraceRow>, u64) {
-    let (of_own, of_other) = (by_name(own), by_name(other));
-    let mut rows: Vec<TraceRow> = of_own
+    let (own_rows, other_rows) = (by_name(own), by_name(other));
+    let mut rows: Vec<TraceRow> = own_rows
         .keys()
-        .chain(of_other.keys().filter(|key| !of_own.contains_key(*key)))
-        .filter(|key| is_known(&of_own, **key) && is_known(&of_other, **key))
-        .map(|key| row(*key, (own.steps, of_own.get(key)), (other.steps, of_other.get(key))))
+        .chain(other_rows.keys().filter(|key| !own_rows.contains_key(*key)))
+        .filter(|key| is_known(&own_rows, **key) && is_known(&other_rows, **key))
+        .map(|key| row(*key, (own.steps, own_rows.get(key)), (other.steps, other_rows.get(key))))
         .filter(|row| row.difference().abs() >= LEAST_NANOS)
         .collect();
     rows.sort_by(|a, b| {
@@ -58,8 +58,8 @@ fn is_known(rows: &BTreeMap<Key<'_>, &TraceSum>, key: Key<'_>) -> bool {
 
 fn row(key: Key<'_>, own: (u32, Option<&&TraceSum>), other: (u32, Option<&&TraceSum>)) -> TraceRow {
     let per_step = |(steps, sum): (u32, Option<&&TraceSum>)| {
-        let of = |value: u64| value as f64 / f64::from(steps.max(1));
-        sum.map_or((0.0, 0.0, 0.0), |sum| (of(sum.nanos), of(sum.calls), of(sum.gap_nanos)))
+        let mean = |value: u64| value as f64 / f64::from(steps.max(1));
+        sum.map_or((0.0, 0.0, 0.0), |sum| (mean(sum.nanos), mean(sum.calls), mean(sum.gap_nanos)))
     };
     let ((own_nanos, own_calls, own_gap_nanos), (other_nanos, other_calls, other_gap_nanos)) =
         (per_step(own), per_step(other));

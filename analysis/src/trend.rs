@@ -52,16 +52,16 @@ pub(crate) const MIN_POINTS: usize = BLOCKS * MIN_BLOCK;
 /// Returns the trend of points, which are (place, value) in ascending order of places; `None` if they do not rise all along, or if
 /// there are fewer than [`MIN_POINTS`].
 pub(crate) fn rising(points: &[(f64, f64)]) -> Option<Trend> {
-    (points.len() >= MIN_POINTS).then(|| of(points))?
+    (points.len() >= MIN_POINTS).then(|| fitted(points))?
 }
 
 /// Returns the trend of points without single outliers, such as sizes of memory; `None` as for [`rising`], or if there are fewer
 /// points than blocks.
 pub(crate) fn rising_levels(points: &[(f64, f64)]) -> Option<Trend> {
-    (points.len() >= BLOCKS).then(|| of(points))?
+    (points.len() >= BLOCKS).then(|| fitted(points))?
 }
 
-fn of(points: &[(f64, f64)]) -> Option<Trend> {
+fn fitted(points: &[(f64, f64)]) -> Option<Trend> {
     let blocks = blocks(points)?;
     let slopes = slopes(&blocks);
     let slope = stats::quantile(&slopes, 0.5);
@@ -87,11 +87,11 @@ fn of(points: &[(f64, f64)]) -> Option<Trend> {
 /// Returns the medians of blocks of equally many points.
 fn blocks(points: &[(f64, f64)]) -> Option<Vec<(f64, f64)>> {
     let count = points.len();
-    let median = |of: &[(f64, f64)]| {
-        let median = |value: fn(&(f64, f64)) -> f64| stats::median(of.iter().map(value));
+    let block = |points: &[(f64, f64)]| {
+        let median = |value: fn(&(f64, f64)) -> f64| stats::median(points.iter().map(value));
         Some((median(|point| point.0)?, median(|point| point.1)?))
     };
-    (0..BLOCKS).map(|at| median(&points[at * count / BLOCKS..(at + 1) * count / BLOCKS])).collect()
+    (0..BLOCKS).map(|at| block(&points[at * count / BLOCKS..(at + 1) * count / BLOCKS])).collect()
 }
 
 /// Returns the slopes between all pairs of points, ascending.

@@ -67,8 +67,9 @@ const OBVIOUS_LAST_SHARE: f64 = 0.8;
 /// The least cost of an obvious fault, in standard deviations of its scatter from step to step. No healthy rank falls
 /// behind that far for that long.
 const OBVIOUS_DEVIATIONS: f64 = 3.0;
-/// A rank must be last in its turn of the steps with the fault, one in as many as there are ranks, and in this share of the turns of the
-/// others: in 60 % of the steps with two ranks, in 40 % with four. Chance alone seldom reaches it.
+/// How often a rank must be last in the steps with the fault. A healthy rank is last when it is its turn: in one of as many steps as there
+/// are ranks. The named one must be last in this share of the other steps too: in 60 % of all steps with two ranks, in 40 % with four.
+/// Chance alone seldom reaches it.
 const MIN_LAST_BEYOND_TURN: f64 = 0.2;
 /// The least share of all observed time that an effect must cost to be reported.
 const MIN_COST_SHARE: f64 = 0.02;
@@ -84,7 +85,6 @@ const CHOSEN_TOGETHER: usize = 25;
 /// The settings that decide whether an effect is a verdict.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting<'a> {
-    /// The kind of device that the ranks compute on.
     pub computed_on: ComputedOn,
     /// The share of all observed time, 0 to 1, below which an effect is a note.
     pub notable_share: f64,
@@ -183,25 +183,28 @@ fn verdicts(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Findings {
         late.iter_mut().for_each(|finding| grows.tell(finding, steps, course));
     }
     let lost: u64 = late.iter().map(|late| late.verdict.lost_nanos()).sum();
-    let mut of_all = everyone::verdicts(&window, lost / steps.len() as u64, &all, setting);
+    let mut shared = everyone::verdicts(&window, lost / steps.len() as u64, &all, setting);
     all.extend(late);
-    if let Some(growth) = grows.and_then(|grows| grows.of_all(&window, course, setting)) {
-        of_all.retain(|other| !grows::explains(&growth, other));
+    if let Some(growth) = grows.and_then(|grows| grows.everyone(&window, course, setting)) {
+        shared.retain(|other| !grows::explains(&growth, other));
         all.push(growth);
     }
-    all.extend(of_all);
+    all.extend(shared);
     let (verdicts, notes) = all.into_iter().partition(|finding| is_notable(finding, steps, setting));
     let mut findings = Findings { verdicts, notes };
     findings.sort();
     findings
 }
 
-/// Returns the number of ranks of the steps.
 fn ranks_of(steps: &[&StepAnalysis]) -> usize {
     steps.iter().map(|step| step.ranks.len()).max().unwrap_or(0)
 }
 
 impl Findings {
+    pub(crate) fn all(&mut self) -> impl Iterator<Item = &mut Finding> {
+        self.verdicts.iter_mut().chain(&mut self.notes)
+    }
+
     /// Puts what cost most time first, whether it is over or not.
     pub(crate) fn sort(&mut self) {
         for list in [&mut self.verdicts, &mut self.notes] {
@@ -214,7 +217,7 @@ impl Findings {
     pub(crate) fn sort_by_share(&mut self, goodput: &Goodput, observed: f64) {
         let outside =
             [TimeUse::Launch, TimeUse::Setup, TimeUse::Recovery, TimeUse::Repeated, TimeUse::Ending];
-        let in_steps = 1.0 - outside.into_iter().map(|of| goodput.share(of)).sum::<f64>();
+        let in_steps = 1.0 - outside.into_iter().map(|time_use| goodput.share(time_use)).sum::<f64>();
         let share = |finding: &Finding| match finding.verdict.cause.is_outside_steps() {
             true => finding.verdict.cost_share,
             false => finding.verdict.lost_nanos() as f64 / observed.max(1.0) * in_steps,
@@ -231,7 +234,8 @@ impl Findings {
             finding.reason == Some(Reason::OwnCode) && is_notable(finding, steps, setting)
         };
         let take = std::mem::take::<Vec<Finding>>;
-        let (scatter, verdicts) = take(&mut self.verdicts).into_iter().partition(|one| one.is_scatter);
+        let (scatter, verdicts) =
+            take(&mut self.verdicts).into_iter().partition(|finding| finding.is_scatter);
         let (own, notes): (Vec<Finding>, _) = take(&mut self.notes).into_iter().partition(is_own);
         (self.verdicts, self.notes) = (verdicts, notes);
         self.verdicts.extend(own);
@@ -251,10 +255,10 @@ struct Accusation {
 }
 
 impl Accusation {
-    /// Returns true if it is the mean of what one of these findings on the same ranks says of a few of the steps: most of its steps
-    /// lose far less than it costs.
+    /// Returns true if one of these findings on the same ranks says more exactly what the accusation says: that a few steps lose the time.
+    /// The accusation spreads it over all its steps, most of which lose far less than it costs.
     ///
-    /// Stalls are the steps of such a finding that could be attributed to the ranks.
+    /// Stalls are those steps of such a finding that could be attributed to the ranks.
     fn is_part_of(&self, now_and_then: &[Finding]) -> bool {
         let verdict = &self.finding.verdict;
         if self.is_stalls() {

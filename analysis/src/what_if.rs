@@ -17,7 +17,7 @@ pub(crate) const MAX_RANKS: usize = 16;
 const MIN_TRUSTED: f64 = 0.5;
 /// The largest share of a step that can be wasted: a slowdown is finite.
 const MAX_WASTED: f64 = 0.999;
-/// The smallest saving of even ranks, as a share of the step, of which the slowest ranks' part is a figure: a slowdown of 1.01.
+/// Even ranks must save at least this share of the step, a slowdown of 1.01, before it is said which part of it the slowest ranks hold.
 const MIN_EVEN_SHARE: f64 = 0.01;
 
 /// Returns the what-ifs of `steps`, which must not be empty.
@@ -36,8 +36,8 @@ pub fn what_if(steps: &[&StepAnalysis]) -> Result<WhatIf, Missing> {
     }
     let replays: Vec<&Replay> = trusted.iter().filter_map(|step| step.replay.as_ref()).collect();
     let savings = Savings { steps: &trusted, replays: &replays };
-    let share = |of: fn(&Replay) -> f32| {
-        savings.cost(|replay| of(replay).into()).map_or(0.0, |cost| cost.share.clamp(0.0, MAX_WASTED))
+    let share = |saving: fn(&Replay) -> f32| {
+        savings.cost(|replay| saving(replay).into()).map_or(0.0, |cost| cost.share.clamp(0.0, MAX_WASTED))
     };
     let (wasted_share, even) = (share(|replay| replay.alike_nanos), share(|replay| replay.even_nanos));
     Ok(WhatIf {
@@ -47,15 +47,16 @@ pub fn what_if(steps: &[&StepAnalysis]) -> Result<WhatIf, Missing> {
         slowdown: 1.0 / (1.0 - wasted_share),
         wasted_share,
         even_slowdown: 1.0 / (1.0 - even),
-        slowest_share: of_slowest(even, share(|replay| replay.even_slowest_nanos)).into(),
-        ranks: savings.of_ranks(steps[0].ranks.len()),
-        phases: savings.of_phases(),
-        buckets: savings.of_buckets(),
+        slowest_share: slowest_share(even, share(|replay| replay.even_slowest_nanos)).into(),
+        ranks: savings.ranks(steps[0].ranks.len()),
+        phases: savings.phases(),
+        buckets: savings.buckets(),
     })
 }
 
-/// Returns `M_W`: the saving if only the slowest ranks were even with the others, as a share of the saving if all ranks were.
-fn of_slowest(even: f64, even_slowest: f64) -> Result<f64, Missing> {
+/// Returns `M_W`. Even ranks would save some time; this is the share of it that is saved if only the slowest ranks become even with
+/// the others.
+fn slowest_share(even: f64, even_slowest: f64) -> Result<f64, Missing> {
     if even < MIN_EVEN_SHARE {
         return Err(Missing::EvenRanks);
     }
@@ -69,43 +70,43 @@ struct Savings<'a> {
 }
 
 impl Savings<'_> {
-    fn cost(&self, of: impl Fn(&Replay) -> f64) -> Option<Cost> {
-        Cost::new(self.steps, self.replays.iter().map(|replay| of(replay)))
+    fn cost(&self, nanos: impl Fn(&Replay) -> f64) -> Option<Cost> {
+        Cost::new(self.steps, self.replays.iter().map(|replay| nanos(replay)))
     }
 
-    /// Returns the saving from `fix`, which saves `of(replay)` nanoseconds in one step.
-    fn of(&self, fix: Fix, of: impl Fn(&Replay) -> f64) -> Option<Saving> {
-        let cost = self.cost(of)?;
+    /// Returns the saving from `fix`, which saves `nanos(replay)` in one step.
+    fn saving(&self, fix: Fix, nanos: impl Fn(&Replay) -> f64) -> Option<Saving> {
+        let cost = self.cost(nanos)?;
         Some(Saving { fix, nanos_per_step: cost.nanos, share: cost.share })
     }
 
     /// Returns the largest savings from fixing one of `ranks` ranks, largest first.
-    fn of_ranks(&self, ranks: usize) -> Vec<Saving> {
-        let of_rank = |rank: usize| {
-            self.of(Fix::Rank(Rank(rank as u32)), |replay| {
+    fn ranks(&self, ranks: usize) -> Vec<Saving> {
+        let saving = |rank: usize| {
+            self.saving(Fix::Rank(Rank(rank as u32)), |replay| {
                 replay.ranks.get(rank).map_or(0.0, |&nanos| nanos.into())
             })
         };
-        let mut savings: Vec<Saving> = (0..ranks).filter_map(of_rank).collect();
+        let mut savings: Vec<Saving> = (0..ranks).filter_map(saving).collect();
         savings.sort_by(|a, b| b.nanos_per_step.total_cmp(&a.nanos_per_step));
         savings.truncate(MAX_RANKS);
         savings
     }
 
-    fn of_phases(&self) -> Vec<Saving> {
-        let of_phase = |phase: Phase| self.of(Fix::Phase(phase), |replay| replay.phase(phase));
-        Phase::ALL.into_iter().filter_map(of_phase).collect()
+    fn phases(&self) -> Vec<Saving> {
+        let saving = |phase: Phase| self.saving(Fix::Phase(phase), |replay| replay.phase(phase));
+        Phase::ALL.into_iter().filter_map(saving).collect()
     }
 
-    fn of_buckets(&self) -> Vec<Saving> {
+    fn buckets(&self) -> Vec<Saving> {
         let collectives = self.replays.iter().flat_map(|replay| &replay.collectives);
         let buckets: BTreeSet<Bucket> = collectives.map(|collective| collective.bucket).collect();
-        let of_bucket = |bucket: Bucket| {
-            self.of(Fix::Bucket(bucket), |replay| {
+        let saving = |bucket: Bucket| {
+            self.saving(Fix::Bucket(bucket), |replay| {
                 let own = replay.collectives.iter().filter(|collective| collective.bucket == bucket);
                 own.map(|collective| f64::from(collective.saving_nanos)).sum()
             })
         };
-        buckets.into_iter().filter_map(of_bucket).collect()
+        buckets.into_iter().filter_map(saving).collect()
     }
 }

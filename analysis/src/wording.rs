@@ -35,7 +35,7 @@ pub(crate) fn verdict(finding: Finding) -> Verdict {
     Verdict {
         advice,
         sentence: sentence::sentence(&finding, &who),
-        evidence: finding.evidence.iter().map(|one| who.evidence(one)).collect(),
+        evidence: finding.evidence.iter().map(|evidence| who.evidence(evidence)).collect(),
         counter_evidence: finding.counter_evidence.iter().map(|doubt| who.doubt(doubt)).collect(),
         code: finding.evidence.iter().find_map(code),
         ..finding.verdict

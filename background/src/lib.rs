@@ -1,4 +1,5 @@
 //! A background thread that stops when its handle is dropped. The agent's parts that wait for requests use it.
+#![warn(missing_docs)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

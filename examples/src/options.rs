@@ -63,6 +63,5 @@ pub struct JobOptions {
     #[arg(long)]
     pub tcp: bool,
     #[command(flatten)]
-    #[allow(missing_docs, reason = "clap would show a doc comment as the heading of every option")]
     pub trouble: TroubleOptions,
 }

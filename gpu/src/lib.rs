@@ -13,6 +13,7 @@
 //!   [`nccl::communicator`] reduces over several GPUs.
 //!
 //! The `unsafe` code of these bindings is in this crate only. Its callers see safe functions and values.
+#![warn(missing_docs)]
 #![allow(unsafe_code, reason = "this crate calls functions of libraries that are found at run time")]
 
 pub mod cupti;

@@ -96,8 +96,8 @@ pub fn timelines(ranks: &[&Calls], world_size: u32) -> (Vec<Timeline>, Remarks) 
         }
     };
     let all = || timed.iter().flatten();
-    let begin = all().map(|one| one.launch.min(one.start)).min().unwrap_or(0);
-    let end = all().map(|one| one.end).max().unwrap_or(begin);
+    let begin = all().map(|call| call.launch.min(call.start)).min().unwrap_or(0);
+    let end = all().map(|call| call.end).max().unwrap_or(begin);
     let timeline = |(calls, collectives): (&&Calls, Vec<Timed>)| Timeline {
         steps: vec![step((begin, end), collectives)],
         groups: calls.groups.clone(),
@@ -171,7 +171,7 @@ fn timed(call: &Call, (start, end): Interval, launch: i64, source: Source) -> Ti
 }
 
 fn in_order(mut timed: Vec<Timed>) -> Vec<Timed> {
-    timed.sort_by_key(|one| (one.start, one.end, one.count));
+    timed.sort_by_key(|call| (call.start, call.end, call.count));
     timed
 }
 
@@ -234,7 +234,7 @@ mod tests {
     }
 
     fn times(timeline: &Timeline) -> Vec<(i64, i64)> {
-        timeline.steps[0].collectives.iter().map(|one| (one.start, one.end)).collect()
+        timeline.steps[0].collectives.iter().map(|call| (call.start, call.end)).collect()
     }
 
     #[test]

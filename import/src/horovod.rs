@@ -110,7 +110,7 @@ fn keep_collectives(recorded: &mut Recorded, remarks: &mut Remarks) -> bool {
     }
     let operations = &mut recorded.operations;
     let count = operations.len();
-    let unknown: Vec<&Operation> = operations.iter().filter(|one| one.ready.is_empty()).collect();
+    let unknown: Vec<&Operation> = operations.iter().filter(|operation| operation.ready.is_empty()).collect();
     let known = count - unknown.len();
     if known == 0 || 2 * known < count {
         remarks.add(of_rank_0(&unknown, count));
@@ -122,7 +122,7 @@ fn keep_collectives(recorded: &mut Recorded, remarks: &mut Remarks) -> bool {
             unknown.len()
         ));
     }
-    operations.retain(|one| !one.ready.is_empty());
+    operations.retain(|operation| !operation.ready.is_empty());
     let cycle = recorded.cycle_nanos as f64 / 1e6;
     remarks.add(format!(
         "rank 0 notices once in each of its cycles, of about {cycle:.1} ms, which ranks are ready: ranks that it noticed in one cycle \
@@ -183,8 +183,11 @@ const CACHE: &str = "Horovod's cache of responses hides that: set HOROVOD_CACHE_
 
 /// Says that the timeline is one of rank 0 alone, and what it says of the others all the same.
 fn of_rank_0(unknown: &[&Operation], count: usize) -> String {
-    let mut waited: Vec<i64> =
-        unknown.iter().filter_map(|one| one.negotiated).map(|(from, to)| to.saturating_sub(from)).collect();
+    let mut waited: Vec<i64> = unknown
+        .iter()
+        .filter_map(|operation| operation.negotiated)
+        .map(|(from, to)| to.saturating_sub(from))
+        .collect();
     waited.sort_unstable();
     let millis = |nanos: &i64| *nanos as f64 / 1e6;
     let waits = match (waited.get(waited.len() / 2), waited.last()) {

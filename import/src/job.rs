@@ -193,10 +193,10 @@ pub fn join(run: &RunId, name: &str, sources: Vec<Source>) -> Result<Job, NotAJo
     same_steps(&converted)?;
     match_collectives(&mut converted).map_err(|error| NotAJob::NotPacked(error.to_string()))?;
     let first = converted.first().map(|first| &first.imported.file);
-    let recorded = converted.iter().map(|one| one.recorded(first));
+    let recorded = converted.iter().map(|rank| rank.recorded(first));
     let clocks = clocks::align(&recorded.collect::<Vec<_>>());
     let (ranks, packed): (_, Vec<Packed>) =
-        converted.into_iter().map(|one| (one.imported, one.packed)).unzip();
+        converted.into_iter().map(|rank| (rank.imported, rank.packed)).unzip();
     let rounds = batches::in_rounds(packed, clocks).map_err(|error| NotAJob::NotPacked(error.to_string()))?;
     Ok(Job { ranks, world_size, rounds, remarks })
 }
@@ -211,20 +211,20 @@ fn goodbye(hang: Option<&flight_recorder::Hang>, rank: u32) -> Bye {
 
 /// Finds out which collectives of traces are the same ([`matching`]).
 fn match_collectives(converted: &mut [Converted]) -> io::Result<()> {
-    if !converted.iter().all(|one| one.counts_from_end) {
+    if !converted.iter().all(|rank| rank.counts_from_end) {
         return Ok(());
     }
-    let mut proofs: Vec<Vec<Proof>> = converted.iter().map(|one| one.proofs.clone()).collect();
+    let mut proofs: Vec<Vec<Proof>> = converted.iter().map(|rank| rank.proofs.clone()).collect();
     let known = clocks::by_ends(&matching::alike(&proofs));
     let changes = matching::matched(&mut proofs, &known);
-    for ((one, proofs), places) in converted.iter_mut().zip(proofs).zip(changes) {
-        let before = std::mem::replace(&mut one.proofs, proofs);
+    for ((rank, proofs), places) in converted.iter_mut().zip(proofs).zip(changes) {
+        let before = std::mem::replace(&mut rank.proofs, proofs);
         if places.is_empty() {
             continue;
         }
-        let parts = comm_of_parts(one.imported.rank);
+        let parts = comm_of_parts(rank.imported.rank);
         let windows = cut::windows(&before, &places);
-        one.packed.change(|event| {
+        rank.packed.change(|event| {
             if let Event::Bucket(bucket) = event {
                 matching::replace(bucket, &places, parts);
             }
@@ -232,9 +232,9 @@ fn match_collectives(converted: &mut [Converted]) -> io::Result<()> {
         })?;
         let left_out = places.values().filter(|place| place.is_none()).count() as u64;
         if left_out > 0 {
-            one.imported.remarks.push(format!(
+            rank.imported.remarks.push(format!(
                 "{left_out} of {} collectives are left out, because the file of another rank lacks them",
-                one.imported.collectives
+                rank.imported.collectives
             ));
         }
     }
@@ -298,7 +298,7 @@ fn calls_of(content: &Content) -> Option<Cow<'_, Calls>> {
 
 /// Checks that all ranks have a step in common.
 fn same_steps(converted: &[Converted]) -> Result<(), NotAJob> {
-    let mut ranks = converted.iter().map(|one| &one.imported);
+    let mut ranks = converted.iter().map(|rank| &rank.imported);
     let Some(first) = ranks.next() else { return Err(NotAJob::Empty) };
     let is_common = |step: &u64| first.steps.contains(step);
     match ranks.find(|other| !other.steps.iter().any(is_common)) {

@@ -114,7 +114,8 @@ pub(crate) fn read(plain: impl Read) -> Result<Vec<OfRank>, Unreadable> {
 
 /// Returns the ranks of each stage, as they are numbered here.
 fn stages(table: &table::Table, ranks: &[(u32, Timeline)]) -> BTreeMap<u32, Vec<u32>> {
-    let stage_of: BTreeMap<u32, u32> = table.operations.iter().map(|one| (one.rank, one.stage)).collect();
+    let stage_of: BTreeMap<u32, u32> =
+        table.operations.iter().map(|operation| (operation.rank, operation.stage)).collect();
     let mut stages: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for (at, (rank, _)) in (0..).zip(ranks) {
         if let Some(&stage) = stage_of.get(rank) {

@@ -86,8 +86,8 @@ impl Timeline {
 
 /// Returns spans that say of the time in which collectives ran that nothing shows what the rank computed meanwhile.
 pub(crate) fn unclear<'a>(collectives: impl IntoIterator<Item = &'a Timed>) -> Vec<(SpanKind, Interval)> {
-    let measured = collectives.into_iter().filter(|one| one.source != Source::Derived);
-    let ran = Intervals::union(measured.map(|one| (one.start, one.end)));
+    let measured = collectives.into_iter().filter(|collective| collective.source != Source::Derived);
+    let ran = Intervals::union(measured.map(|collective| (collective.start, collective.end)));
     ran.as_slice().iter().map(|&ran| (SpanKind::Unclear, ran)).collect()
 }
 

@@ -28,6 +28,7 @@
 //! - After an error the reducer stays failed.
 //!
 //! The crate does not depend on autograd, on optimizers or on how ranks are started.
+#![warn(missing_docs)]
 
 pub mod bucketing;
 mod communicator;

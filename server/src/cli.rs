@@ -331,24 +331,28 @@ struct ExportArguments {
 /// Runs the command and returns its exit code.
 #[must_use]
 pub fn main(arguments: Arguments, page: Page) -> ExitCode {
-    settings::set_notable_share(arguments.verdict_share);
+    let notable_share = arguments.verdict_share;
     let outcome = match arguments.command {
         Command::Run(arguments) => {
             let (start, attach) = arguments.start();
-            run::run(arguments.job, start, attach, page)
+            run::run(arguments.job, start, attach, page, notable_share)
         }
-        Command::Attach(arguments) => run::run(arguments.job, Start::Launcher, true, page),
-        Command::Serve(arguments) => serve::serve(arguments, page).map(|()| ExitCode::SUCCESS),
-        Command::Runs(arguments) => runs::runs(&arguments).map(|()| ExitCode::SUCCESS),
-        Command::Report(arguments) => report::report(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Attach(arguments) => run::run(arguments.job, Start::Launcher, true, page, notable_share),
+        Command::Serve(arguments) => serve::serve(arguments, page, notable_share).map(|()| ExitCode::SUCCESS),
+        Command::Runs(arguments) => runs::runs(&arguments, notable_share).map(|()| ExitCode::SUCCESS),
+        Command::Report(arguments) => report::report(&arguments, notable_share).map(|()| ExitCode::SUCCESS),
         Command::Export(arguments) => export::export(&arguments).map(|()| ExitCode::SUCCESS),
-        Command::Import(arguments) => import::run(&arguments).map(|()| ExitCode::SUCCESS),
-        Command::Compare(arguments) => compare::run(&arguments).map(|()| ExitCode::SUCCESS),
-        Command::Check(arguments) => check::run(&arguments),
+        Command::Import(arguments) => import::run(&arguments, notable_share).map(|()| ExitCode::SUCCESS),
+        Command::Compare(arguments) => compare::run(&arguments, notable_share).map(|()| ExitCode::SUCCESS),
+        Command::Check(arguments) => check::run(&arguments, notable_share),
         Command::Plan(arguments) => plan::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::WhatIf(arguments) => what_if::run(&arguments).map(|()| ExitCode::SUCCESS),
-        Command::Scale(arguments) => scale::scale(&arguments, page).map(|()| ExitCode::SUCCESS),
-        Command::Sweep(arguments) => sweep::sweep(&arguments, page).map(|()| ExitCode::SUCCESS),
+        Command::Scale(arguments) => {
+            scale::scale(&arguments, page, notable_share).map(|()| ExitCode::SUCCESS)
+        }
+        Command::Sweep(arguments) => {
+            sweep::sweep(&arguments, page, notable_share).map(|()| ExitCode::SUCCESS)
+        }
         Command::Burst(arguments) => burst::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Stacks(arguments) => stacks::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Trace(arguments) => trace::run(&arguments).map(|()| ExitCode::SUCCESS),

@@ -68,6 +68,8 @@ pub struct Options {
     pub host_names: Vec<String>,
     /// Whether to ask for traces because of verdicts on slow compute.
     pub auto_traces: bool,
+    /// The share of the time, 0 to 1, below which an effect is a note instead of a verdict.
+    pub notable_share: f64,
     /// The dashboard.
     pub page: Page,
 }
@@ -104,7 +106,7 @@ impl Server {
         let metrics = Arc::new(Metrics::new());
         let vitals = Vitals::default();
         let (AllRestored { runs, unsealed, stored }, runs_at) =
-            (restore_all(&layout, clock).await?, layout.clone());
+            (restore_all(&layout, clock, options.notable_share).await?, layout.clone());
         let (sealer, sealing) =
             Sealer::start(layout.clone(), &vitals).context("cannot start the sealer thread")?;
         sealer.seal_later(unsealed);
@@ -272,11 +274,12 @@ struct AllRestored {
 type Stored = (BTreeMap<u32, u64>, Vec<Loss>);
 
 /// Restores all runs before any log is written to.
-async fn restore_all(layout: &Layout, clock: ServerClock) -> anyhow::Result<AllRestored> {
+async fn restore_all(layout: &Layout, clock: ServerClock, notable_share: f64) -> anyhow::Result<AllRestored> {
     let layout = layout.clone();
     let work = move || {
         let (mut all, room) = (AllRestored::default(), Room::default());
-        let restored = |id: &RunId| (id.clone(), restore_one(&layout, id, clock, &room));
+        all.runs = all.runs.judged_from(notable_share);
+        let restored = |id: &RunId| (id.clone(), restore_one(&layout, id, clock, &room, notable_share));
         batches::each(&layout, restored, |(id, restored)| match restored {
             Some(Ok((run, stored))) => {
                 all.stored.push((id.clone(), stored));
@@ -301,6 +304,7 @@ fn restore_one(
     id: &RunId,
     clock: ServerClock,
     room: &Room,
+    notable_share: f64,
 ) -> Option<Result<(Restored, Stored), String>> {
     recovery::cut_and_say(layout, id);
     let classified = |run: Run| {
@@ -314,7 +318,8 @@ fn restore_one(
     let run = restore::guarded_run(layout, id, room)?;
     Some(run.and_then(|run| {
         let stored = run.stored();
-        let restored = classified(run).map_err(|_| "its summary fails: this is a defect of Paceline")?;
+        let restored = classified(run.judged_from(notable_share))
+            .map_err(|_| "its summary fails: this is a defect of Paceline")?;
         Ok((restored, stored))
     }))
 }

@@ -1,22 +1,6 @@
-//! Settings of the whole process, set once at start.
-
-use std::sync::OnceLock;
+//! How the values of settings are written.
 
 use agent::server_address::{self, AddressError};
-use analysis::verdict::NOTABLE_SHARE;
-
-static NOTABLE: OnceLock<f64> = OnceLock::new();
-
-/// Sets the share of time below which an effect is a note and not a verdict, from 0 to 1. Later calls have no effect.
-pub fn set_notable_share(share: f64) {
-    let _set_before = NOTABLE.set(share);
-}
-
-/// Returns the share of time below which an effect is a note and not a verdict, from 0 to 1.
-#[must_use]
-pub fn notable_share() -> f64 {
-    *NOTABLE.get().unwrap_or(&NOTABLE_SHARE)
-}
 
 /// Parses a share such as `5%` or `0.05`.
 ///

@@ -19,6 +19,7 @@
 //! });
 //! let _on_demand = on_demand(notes, native::sampler(training));
 //! ```
+#![warn(missing_docs)]
 
 mod long_steps;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]

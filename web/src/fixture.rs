@@ -39,7 +39,7 @@ pub fn empty_report() -> Report {
         work: Vec::new(),
         layouts: Vec::new(),
         other_layouts: Vec::new(),
-        traced: None,
+        compared_traces: None,
         notable_share: 0.05,
         hidden_steps: Vec::new(),
         course: Vec::new(),

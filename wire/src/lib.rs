@@ -5,6 +5,7 @@
 //!
 //! * [`event`] is what an agent records, [`batch`] is what it sends, and [`codec`] is the binary format of a batch.
 //! * [`views`] and [`live`] are what a server answers: JSON for small data, typed columns for large data.
+#![warn(missing_docs)]
 
 pub mod attributes;
 pub mod batch;

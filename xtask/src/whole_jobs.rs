@@ -27,7 +27,6 @@ const SHARING: [(&str, &[&str]); 2] = [
             "commands::",
             "damage::",
             "documents::",
-            "elastic::",
             "export::",
             "guard::",
             "imports::",
@@ -35,10 +34,8 @@ const SHARING: [(&str, &[&str]); 2] = [
             "leftovers::",
             "losses::",
             "ranges::",
-            "recall::",
             "stacks::",
             "survival::",
-            "utilization::",
         ],
     ),
     (

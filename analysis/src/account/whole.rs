@@ -53,11 +53,11 @@ fn in_steps(steps: &[StepAccount]) -> Sums {
             *sums.entry(spending).or_default() += nanos;
         };
         for (kind, nanos) in SpanKind::PAUSES.into_iter().zip(step.pauses) {
-            add(of_pause(kind), nanos);
+            add(pause_spending(kind), nanos);
         }
         add(Spending::UnevenRanks, step.uneven.nanos);
         for (part, nanos) in OWN.into_iter().zip(step.usual) {
-            add(of_part(part), nanos);
+            add(part_spending(part), nanos);
         }
         add(Spending::Communication, step.transfer);
     }
@@ -71,7 +71,7 @@ fn is_pause(spending: Spending) -> bool {
     )
 }
 
-fn of_pause(kind: SpanKind) -> Spending {
+fn pause_spending(kind: SpanKind) -> Spending {
     match kind {
         SpanKind::Checkpoint => Spending::Checkpoints,
         SpanKind::Evaluation => Spending::Evaluation,
@@ -80,7 +80,7 @@ fn of_pause(kind: SpanKind) -> Spending {
     }
 }
 
-fn of_part(part: Part) -> Spending {
+fn part_spending(part: Part) -> Spending {
     match part {
         Part::Input => Spending::Input,
         Part::H2d => Spending::Copies,
@@ -102,15 +102,15 @@ fn outside(goodput: &Goodput) -> Sums {
         (TimeUse::Ending, Spending::Ending),
     ];
     let mut sums = Sums::new();
-    for (of, spending) in uses {
-        *sums.entry(spending).or_default() += per_rank(goodput, of);
+    for (time_use, spending) in uses {
+        *sums.entry(spending).or_default() += per_rank(goodput, time_use);
     }
     sums
 }
 
 /// Returns the time of a use as wall time. Ranks that were not there in every attempt count with their share.
-fn per_rank(goodput: &Goodput, of: TimeUse) -> f64 {
-    goodput.share(of) * goodput.wall_nanos as f64
+fn per_rank(goodput: &Goodput, time_use: TimeUse) -> f64 {
+    goodput.share(time_use) * goodput.wall_nanos as f64
 }
 
 /// Returns the entries, which sum to `wall_nanos` exactly: the largest one takes what rounding and overlapping steps leave over.

@@ -177,32 +177,32 @@ impl Attempt {
 
     /// Books the time between two recorded steps. `missing` steps between them have no records.
     fn book_gap(&mut self, nanos: u64, missing: u64, typical: u64) {
-        let of_steps = missing.saturating_mul(typical).min(nanos);
-        let (of, rest) = match (is_hang(nanos - of_steps, typical), missing) {
-            (true, _) => (TimeUse::Hang, nanos - of_steps),
+        let steps_nanos = missing.saturating_mul(typical).min(nanos);
+        let (time_use, rest) = match (is_hang(nanos - steps_nanos, typical), missing) {
+            (true, _) => (TimeUse::Hang, nanos - steps_nanos),
             // Steps without records are steps, at whatever length.
-            (false, 1..) => (TimeUse::OtherInSteps, nanos - of_steps),
+            (false, 1..) => (TimeUse::OtherInSteps, nanos - steps_nanos),
             (false, 0) => (TimeUse::Between, nanos),
         };
-        self.book(of, rest);
-        self.book(TimeUse::OtherInSteps, of_steps);
+        self.book(time_use, rest);
+        self.book(TimeUse::OtherInSteps, steps_nanos);
     }
 
-    fn book_parts(&mut self, of: &RankAnalysis) {
+    fn book_parts(&mut self, rank: &RankAnalysis) {
         use Part::{Backward, ExposedTransfer, ExposedWait, Forward, H2d, Input, Optimizer, Other};
         for part in [Forward, Backward, Optimizer] {
-            self.book(TimeUse::Compute, of.part(part));
+            self.book(TimeUse::Compute, rank.part(part));
         }
-        self.book(TimeUse::StragglerWait, of.part(ExposedWait));
-        self.book(TimeUse::ExposedTransfer, of.part(ExposedTransfer));
-        self.book(TimeUse::Input, of.part(Input) + of.part(H2d));
-        self.book(TimeUse::OtherInSteps, of.part(Other));
-        self.book_pauses(of);
+        self.book(TimeUse::StragglerWait, rank.part(ExposedWait));
+        self.book(TimeUse::ExposedTransfer, rank.part(ExposedTransfer));
+        self.book(TimeUse::Input, rank.part(Input) + rank.part(H2d));
+        self.book(TimeUse::OtherInSteps, rank.part(Other));
+        self.book_pauses(rank);
     }
 
-    fn book_pauses(&mut self, of: &RankAnalysis) {
-        let mut rest = of.part(Part::Pause);
-        for (kind, nanos) in SpanKind::PAUSES.into_iter().zip(of.pauses) {
+    fn book_pauses(&mut self, rank: &RankAnalysis) {
+        let mut rest = rank.part(Part::Pause);
+        for (kind, nanos) in SpanKind::PAUSES.into_iter().zip(rank.pauses) {
             let nanos = nanos.min(rest);
             rest -= nanos;
             self.book(use_of_pause(kind), nanos);
@@ -210,8 +210,8 @@ impl Attempt {
         self.book(TimeUse::OtherInSteps, rest);
     }
 
-    fn book(&mut self, of: TimeUse, nanos: u64) {
-        self.nanos[of as usize] = self.nanos[of as usize].saturating_add(nanos);
+    fn book(&mut self, time_use: TimeUse, nanos: u64) {
+        self.nanos[time_use as usize] = self.nanos[time_use as usize].saturating_add(nanos);
     }
 }
 

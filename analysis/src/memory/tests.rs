@@ -34,8 +34,8 @@ fn sharing(seconds: u64, used: impl Fn(u64) -> u64, shared: impl Fn(u64) -> u64)
 fn grown(hosts: Vec<Levels>) -> Vec<MemoryGrowth> {
     let ranks = hosts.len() as u32;
     let placement = [HostRanks { host: "a".into(), ranks: (0, ranks - 1) }];
-    let of_hosts: Vec<Option<&Levels>> = hosts.iter().map(Some).collect();
-    growth(&Memory { ranks, of_hosts: &of_hosts, of_devices: &[], placement: &placement })
+    let hosts: Vec<Option<&Levels>> = hosts.iter().map(Some).collect();
+    growth(&Memory { ranks, hosts: &hosts, devices: &[], placement: &placement })
 }
 
 /// 1 GiB and a start of ten seconds, and then `each` bytes more per second, with what a collector leaves for some seconds.
@@ -141,8 +141,8 @@ fn a_device_can_use_what_its_allocator_holds() {
             figures,
         });
     }
-    let of_devices = [Some(Arc::new(levels))];
-    let found = growth(&Memory { ranks: 1, of_hosts: &[], of_devices: &of_devices, placement: &[] });
+    let devices = [Some(Arc::new(levels))];
+    let found = growth(&Memory { ranks: 1, hosts: &[], devices: &devices, placement: &[] });
     let [growth] = &found[..] else { panic!("{found:#?}") };
     assert_eq!(growth.kind, MemoryKind::Device);
     assert_eq!(growth.left_bytes.value(), Some(40 * GIB + 20 * GIB - 99 * 64 * MIB));

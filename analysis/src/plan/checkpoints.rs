@@ -10,10 +10,10 @@ pub struct Failures {
 }
 
 impl Failures {
-    /// Returns the failures of a job on `ranks` devices. Each device fails every `of_device` seconds on average.
+    /// Returns the failures of a job on `ranks` devices. Each device fails every `device_between` seconds on average.
     #[must_use]
-    pub fn on(ranks: u32, of_device: f64, checkpoint: f64) -> Self {
-        Self { between: of_device / f64::from(ranks), checkpoint }
+    pub fn on(ranks: u32, device_between: f64, checkpoint: f64) -> Self {
+        Self { between: device_between / f64::from(ranks), checkpoint }
     }
 
     /// Returns the time of training between two checkpoints that loses the least: t = sqrt(2 d M) (1 + sqrt(d / 2M) / 3 +

@@ -89,11 +89,11 @@ impl Kept {
 
     /// Returns the bytes of the activations of one micro-batch in 16 bits (Korthikanti et al., 2022).
     #[must_use]
-    pub fn bytes(self, of: &Shape) -> f64 {
-        let inputs = of.sequence * of.micro_batch * of.hidden * of.layers;
+    pub fn bytes(self, shape: &Shape) -> f64 {
+        let inputs = shape.sequence * shape.micro_batch * shape.hidden * shape.layers;
         inputs
             * match self {
-                Self::All => 34.0 + 5.0 * of.heads * of.sequence / of.hidden,
+                Self::All => 34.0 + 5.0 * shape.heads * shape.sequence / shape.hidden,
                 Self::NoScores => 34.0,
                 Self::Inputs => 2.0,
             }

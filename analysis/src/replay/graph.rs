@@ -321,12 +321,12 @@ impl Work {
         let mut spans: Vec<_> = step.spans.iter().map(|span| (span.begin.0, span.end.0, span.kind)).collect();
         spans.sort_unstable_by_key(|&(begin, end, _)| (begin, end));
         let window = (step.record.begin.0, step.record.end.0);
-        let of_kind = |wanted: SpanKind| {
+        let windows = |wanted: SpanKind| {
             spans.iter().filter(move |&&(_, _, kind)| kind == wanted).map(|&(begin, end, _)| (begin, end))
         };
-        let blocked = Intervals::union(of_kind(SpanKind::Blocked));
-        let last_blocked = of_kind(SpanKind::Blocked).next_back();
-        let last_backward = of_kind(SpanKind::Backward).next_back().map_or(window.1, |(_, end)| end);
+        let blocked = Intervals::union(windows(SpanKind::Blocked));
+        let last_blocked = windows(SpanKind::Blocked).next_back();
+        let last_backward = windows(SpanKind::Backward).next_back().map_or(window.1, |(_, end)| end);
         let local = |stretches: Vec<Interval>| Summed::new(Intervals::union(stretches).subtract(&blocked));
         Self {
             phases: stretches(&spans, window).map(local),

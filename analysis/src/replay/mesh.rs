@@ -125,13 +125,17 @@ impl Mesh {
     pub(super) fn new(observed: &Observed<'_>, joined: &Joined<'_>) -> Option<Self> {
         let Observed { steps, works, placed } = observed;
         let parts: usize = joined.collectives.iter().map(|collective| collective.members.len()).sum();
-        let of_all = joined.collectives.iter().filter(|one| one.members.len() == steps.len()).count();
-        if parts * (steps.len() + of_all + PHASES + 5) > MAX_PARTS {
+        let whole =
+            joined.collectives.iter().filter(|collective| collective.members.len() == steps.len()).count();
+        if parts * (steps.len() + whole + PHASES + 5) > MAX_PARTS {
             return None;
         }
         let offsets = placed.offsets.as_ref()?;
-        let mut ordered: Vec<(&JoinedCollective<'_>, i64)> =
-            joined.collectives.iter().map(|one| Some((one, one.latest?.1.0))).collect::<Option<_>>()?;
+        let mut ordered: Vec<(&JoinedCollective<'_>, i64)> = joined
+            .collectives
+            .iter()
+            .map(|collective| Some((collective, collective.latest?.1.0)))
+            .collect::<Option<_>>()?;
         // Everything that a collective waits for has started on all its ranks before.
         ordered.sort_by_key(|&(_, last_start)| last_start);
         let mut timelines: Vec<Timeline<'_>> =
@@ -173,8 +177,8 @@ impl Mesh {
         let skew = self.ranks.iter().map(|rank| rank.begin).fold(0.0, f64::max);
         let own: Vec<f64> = self.ranks.iter().map(|rank| rank.total.iter().sum()).collect();
         let slowest = slowest(&self.ranks.iter().map(Rank::own).collect::<Vec<_>>());
-        let mean = |of: fn(&Rank) -> &Durations| {
-            stats::mean(self.ranks.iter().map(|rank| of(rank).iter().sum())).unwrap_or(0.0)
+        let mean = |value: fn(&Rank) -> &Durations| {
+            stats::mean(self.ranks.iter().map(|rank| value(rank).iter().sum())).unwrap_or(0.0)
         };
         let before = mean(|rank| &rank.before);
         Replay {
@@ -205,7 +209,8 @@ impl Mesh {
     /// Returns the replayed collectives among all ranks. `period` is the time that the step adds with every rank as
     /// measured.
     fn collectives(&self, measured: &[&Line], period: f64) -> Vec<ReplayedCollective> {
-        let work = |one: &Partaker| self.ranks[one.rank].parts[one.part].work.iter().sum::<f64>();
+        let work =
+            |partaker: &Partaker| self.ranks[partaker.rank].parts[partaker.part].work.iter().sum::<f64>();
         let mut before = self.begun();
         let mut collectives = Vec::new();
         for (at, joint) in self.joints.iter().enumerate() {
@@ -280,17 +285,17 @@ impl Mesh {
 impl State {
     /// Runs a collective. It takes no time to transfer if it `is_free`.
     fn run(&mut self, joint: &Joint, lines: &[&Line], is_free: bool) {
-        let start = |one: &Partaker| {
-            let LinePart { ready, taken, .. } = &lines[one.rank].parts[one.part];
-            (ready + self.held_up[one.rank]).max(self.done[one.comm]) + taken.gap
+        let start = |partaker: &Partaker| {
+            let LinePart { ready, taken, .. } = &lines[partaker.rank].parts[partaker.part];
+            (ready + self.held_up[partaker.rank]).max(self.done[partaker.comm]) + taken.gap
         };
         let last = joint.partakers.iter().map(start).fold(f64::NEG_INFINITY, f64::max);
-        for one in &joint.partakers {
-            let LinePart { taken, passes, .. } = &lines[one.rank].parts[one.part];
+        for partaker in &joint.partakers {
+            let LinePart { taken, passes, .. } = &lines[partaker.rank].parts[partaker.part];
             let end = if is_free { last } else { last + taken.transfer };
-            self.done[one.comm] = end;
-            self.reduced[one.rank] = self.reduced[one.rank].max(end);
-            self.held_up[one.rank] = self.held_up[one.rank].max(end - passes);
+            self.done[partaker.comm] = end;
+            self.reduced[partaker.rank] = self.reduced[partaker.rank].max(end);
+            self.held_up[partaker.rank] = self.held_up[partaker.rank].max(end - passes);
         }
     }
 
@@ -308,13 +313,13 @@ impl State {
 /// Numbers the communicators of all ranks, given how many each rank has. Returns their number.
 fn number_comms(joints: &mut [Joint], comms: impl Iterator<Item = usize>) -> usize {
     let mut count = 0;
-    let first = comms.map(|of_rank| {
-        count += of_rank;
-        count - of_rank
+    let first = comms.map(|own_comms| {
+        count += own_comms;
+        count - own_comms
     });
     let first: Vec<usize> = first.collect();
-    for one in joints.iter_mut().flat_map(|joint| &mut joint.partakers) {
-        one.comm += first[one.rank];
+    for partaker in joints.iter_mut().flat_map(|joint| &mut joint.partakers) {
+        partaker.comm += first[partaker.rank];
     }
     count
 }
@@ -334,7 +339,7 @@ fn even_out(ranks: &mut [Rank]) {
 
 impl Taken {
     fn median(all: &[Self]) -> Self {
-        let median = |of: fn(&Self) -> f64| stats::lower_median(all.iter().map(of)).unwrap_or(0.0);
+        let median = |value: fn(&Self) -> f64| stats::lower_median(all.iter().map(value)).unwrap_or(0.0);
         Self { gap: median(|taken| taken.gap), transfer: median(|taken| taken.transfer) }
     }
 
@@ -402,10 +407,10 @@ impl Joint {
             timelines[member.rank].partake((group, with_earlier), member, transfer)
         };
         let partakers: Vec<Partaker> = collective.members.iter().map(partaker).collect();
-        let part = |one: &Partaker| timelines[one.rank].parts[one.part].taken;
+        let part = |partaker: &Partaker| timelines[partaker.rank].parts[partaker.part].taken;
         let usual = Taken::median(&partakers.iter().map(part).collect::<Vec<_>>());
-        for one in &partakers {
-            timelines[one.rank].parts[one.part].usual = usual;
+        for partaker in &partakers {
+            timelines[partaker.rank].parts[partaker.part].usual = usual;
         }
         let first = collective.members[0].record;
         Self { bucket: first.bucket, bytes: first.bytes, partakers, usual }

@@ -7,19 +7,9 @@ use wire::event::Function;
 use wire::ids::Bucket;
 use wire::views::{BucketStats, Gap, GapKind, Group};
 
-use super::RunFacts;
+use super::facts::RunFacts;
 use crate::step::{CollectiveAnalysis, StepAnalysis};
 use crate::{latency, overlap, stats};
-
-/// Returns the function of a collective. Jobs with the built-in reducer number all collectives by one count and run
-/// only all-reduces.
-pub(super) fn function(facts: &RunFacts, collective: &CollectiveAnalysis) -> Function {
-    if facts.instrumentation.numbers_by_function() {
-        Function::from_seq(collective.seq)
-    } else {
-        Function::AllReduce
-    }
-}
 
 /// The largest number of buckets in a report. The sizes of collectives are the job's choice: those of a mixture of experts
 /// may all differ, and each is then a bucket of its own.
@@ -34,9 +24,10 @@ type ByBucket<'a> = BTreeMap<Key, Vec<&'a CollectiveAnalysis>>;
 /// The figures of the buckets that took most time, and the number of all buckets.
 pub(super) fn bucket_stats(facts: &RunFacts, steps: &[&StepAnalysis]) -> (Vec<BucketStats>, usize) {
     let mut by_bucket = ByBucket::new();
-    for one in steps.iter().flat_map(|step| &step.collectives) {
-        let key = (Reverse(one.group), one.bucket, one.bytes, function(facts, one));
-        by_bucket.entry(key).or_default().push(one);
+    for collective in steps.iter().flat_map(|step| &step.collectives) {
+        let key =
+            (Reverse(collective.group), collective.bucket, collective.bytes, facts.function(collective));
+        by_bucket.entry(key).or_default().push(collective);
     }
     let all = by_bucket.len();
     (figures(longest(by_bucket, MOST_BUCKETS)), all)
@@ -45,8 +36,11 @@ pub(super) fn bucket_stats(facts: &RunFacts, steps: &[&StepAnalysis]) -> (Vec<Bu
 /// Returns the `most` buckets whose collectives took most time.
 fn longest(mut by_bucket: ByBucket, most: usize) -> ByBucket {
     if by_bucket.len() > most {
-        let duration = |of: &[&CollectiveAnalysis]| of.iter().map(|one| one.duration_nanos).sum::<u64>();
-        let mut durations: Vec<(u64, Key)> = by_bucket.iter().map(|(key, of)| (duration(of), *key)).collect();
+        let duration = |collectives: &[&CollectiveAnalysis]| {
+            collectives.iter().map(|collective| collective.duration_nanos).sum::<u64>()
+        };
+        let mut durations: Vec<(u64, Key)> =
+            by_bucket.iter().map(|(key, collectives)| (duration(collectives), *key)).collect();
         durations.sort_unstable();
         let left_out = &durations[..durations.len() - most];
         left_out.iter().for_each(|(_, key)| drop(by_bucket.remove(key)));
@@ -68,34 +62,37 @@ pub(super) fn left_out(listed: usize, all: usize) -> Option<Gap> {
 }
 
 fn figures(by_bucket: ByBucket) -> Vec<BucketStats> {
-    let stats_of = |((Reverse(group), bucket, bytes, function), of): (Key, Vec<&CollectiveAnalysis>)| {
-        let waits = of.iter().map(|c| c.wait_nanos.unwrap_or(c.wait_clock_free_nanos));
-        let transfers = of.iter().map(|c| c.transfer_nanos.unwrap_or(c.transfer_clock_free_nanos));
-        let wait_nanos = stats::spread(waits.clone())?;
-        let transfer_nanos = stats::spread(transfers.clone())?;
-        let duration: u64 = of.iter().map(|c| c.duration_nanos).sum();
-        let hidden: u64 = of.iter().map(|c| c.hidden_nanos).sum();
-        let unclear: u64 = of.iter().map(|c| c.unclear_nanos).sum();
-        let is_hidden_known = duration > 0 && !overlap::is_assumed(unclear, duration);
-        let Group { ranks, .. } = group;
-        let full = function.full_bytes(bytes, ranks) as f64;
-        // A sparse tensor's bytes are unknown, and recorded as 0.
-        let algbw = (full > 0.0 && transfer_nanos.median > 0.0).then(|| full / transfer_nanos.median * 1e9);
-        Some(BucketStats {
-            group,
-            function,
-            bucket,
-            bytes,
-            collectives: of.len() as u64,
-            wait_nanos,
-            transfer_nanos,
-            latency: latency::histogram(waits, transfers),
-            hidden_ratio: is_hidden_known.then(|| hidden as f64 / duration as f64),
-            algbw,
-            busbw: algbw.zip(function.bus_factor(ranks)).map(|(algbw, factor)| algbw * factor),
-            parameters: None,
-        })
-    };
+    let stats_of =
+        |((Reverse(group), bucket, bytes, function), collectives): (Key, Vec<&CollectiveAnalysis>)| {
+            let waits = collectives.iter().map(|c| c.wait_nanos.unwrap_or(c.wait_clock_free_nanos));
+            let transfers =
+                collectives.iter().map(|c| c.transfer_nanos.unwrap_or(c.transfer_clock_free_nanos));
+            let wait_nanos = stats::spread(waits.clone())?;
+            let transfer_nanos = stats::spread(transfers.clone())?;
+            let duration: u64 = collectives.iter().map(|c| c.duration_nanos).sum();
+            let hidden: u64 = collectives.iter().map(|c| c.hidden_nanos).sum();
+            let unclear: u64 = collectives.iter().map(|c| c.unclear_nanos).sum();
+            let is_hidden_known = duration > 0 && !overlap::is_assumed(unclear, duration);
+            let Group { ranks, .. } = group;
+            let full = function.full_bytes(bytes, ranks) as f64;
+            // A sparse tensor's bytes are unknown, and recorded as 0.
+            let algbw =
+                (full > 0.0 && transfer_nanos.median > 0.0).then(|| full / transfer_nanos.median * 1e9);
+            Some(BucketStats {
+                group,
+                function,
+                bucket,
+                bytes,
+                collectives: collectives.len() as u64,
+                wait_nanos,
+                transfer_nanos,
+                latency: latency::histogram(waits, transfers),
+                hidden_ratio: is_hidden_known.then(|| hidden as f64 / duration as f64),
+                algbw,
+                busbw: algbw.zip(function.bus_factor(ranks)).map(|(algbw, factor)| algbw * factor),
+                parameters: None,
+            })
+        };
     by_bucket.into_iter().filter_map(stats_of).collect()
 }
 
@@ -103,8 +100,8 @@ fn figures(by_bucket: ByBucket) -> Vec<BucketStats> {
 /// different latency than one of all ranks. A collective of unknown size is not a point.
 pub(super) fn model_points(buckets: &[BucketStats]) -> Vec<(u64, f64)> {
     let largest = buckets.first().map(|bucket| bucket.group);
-    let of_largest = buckets.iter().filter(|bucket| Some(bucket.group) == largest);
-    let sized = of_largest.filter(|bucket| bucket.bytes > 0);
+    let reducing = buckets.iter().filter(|bucket| Some(bucket.group) == largest);
+    let sized = reducing.filter(|bucket| bucket.bytes > 0);
     sized.map(|bucket| (bucket.bytes, bucket.transfer_nanos.median / 1e9)).collect()
 }
 
@@ -142,9 +139,9 @@ mod tests {
             .map(|(bytes, nanos)| collective(bytes, nanos))
             .into();
         let mut by_bucket = ByBucket::new();
-        for one in &collectives {
-            let key = (Reverse(one.group), one.bucket, one.bytes, Function::AllReduce);
-            by_bucket.entry(key).or_default().push(one);
+        for collective in &collectives {
+            let key = (Reverse(collective.group), collective.bucket, collective.bytes, Function::AllReduce);
+            by_bucket.entry(key).or_default().push(collective);
         }
         let sizes =
             |most| figures(longest(by_bucket.clone(), most)).iter().map(|of| of.bytes).collect::<Vec<_>>();

@@ -1,9 +1,9 @@
 //! What a report does not cover.
 
 use wire::batch::Instrumentation;
-use wire::views::{Gap, GapKind, Missing, RankLedger};
+use wire::views::{Gap, GapKind, Missing};
 
-use super::{Reasons, RunFacts};
+use super::observed::Observed;
 use crate::wording;
 
 /// What an unmodified job lacks.
@@ -28,47 +28,26 @@ const SAMPLED_OUT: &str = "only the enqueueing of their collectives was recorded
     would exceed the overhead budget; all figures come from the other steps, which are the same on every rank";
 
 /// Returns why compute is not split into phases, if it is not.
-fn phases_missing(facts: &RunFacts, ledger: &[RankLedger]) -> Option<&'static str> {
-    let is_split = ledger.iter().any(|rank| rank.forward_nanos > 0) || ledger.is_empty();
-    match facts.instrumentation {
-        Instrumentation::Trace if has_only_collectives(facts, ledger) => Some(ONLY_COLLECTIVES),
+fn phases_missing(observed: &Observed<'_>) -> Option<&'static str> {
+    let is_split = observed.ledger.iter().any(|rank| rank.forward_nanos > 0) || observed.ledger.is_empty();
+    match observed.facts.instrumentation {
+        Instrumentation::Trace if observed.has_only_collectives() => Some(ONLY_COLLECTIVES),
         Instrumentation::Trace => (!is_split).then_some(NO_PHASES_IN_TRACES),
-        _ => infers_compute(facts, ledger).then_some(NO_PHASES),
+        _ => observed.infers_compute().then_some(NO_PHASES),
     }
 }
 
-/// Returns true if the run is imported from files that hold collectives and nothing else.
-pub(super) fn has_only_collectives(facts: &RunFacts, ledger: &[RankLedger]) -> bool {
-    let holds_none = |rank: &RankLedger| {
-        rank.forward_nanos + rank.backward_nanos + rank.optimizer_nanos == 0 && rank.idle_nanos.is_none()
-    };
-    facts.instrumentation == Instrumentation::Trace && !ledger.is_empty() && ledger.iter().all(holds_none)
-}
-
-/// Returns true if compute is inferred, because only collectives are recorded.
-pub(super) fn infers_compute(facts: &RunFacts, ledger: &[RankLedger]) -> bool {
-    facts.instrumentation.is_unmodified_job() && ledger.iter().all(|rank| rank.forward_nanos == 0)
-}
-
-/// Returns true if the run is imported, and some of its ranks have no file.
-pub(super) fn lacks_files(facts: &RunFacts, ledger: &[RankLedger]) -> bool {
-    let is_imported = facts.instrumentation == Instrumentation::Trace;
-    is_imported && !ledger.is_empty() && ledger.len() < facts.ranks as usize
-}
-
-/// Returns what the report does not cover. `left_out` steps are left out, and `observed` remain.
-pub(super) fn gaps(
-    facts: &RunFacts,
-    ledger: &[RankLedger],
-    reasons: &Reasons,
-    left_out: usize,
-    observed: usize,
-) -> Vec<Gap> {
+pub(super) fn gaps(observed: &Observed<'_>) -> Vec<Gap> {
+    let Observed { facts, left_out, ledger, reasons, .. } = observed;
+    let left_out = *left_out;
     let steps = (left_out > 0).then(|| Gap {
         kind: GapKind::Steps,
-        sentence: format!("{left_out} of {} steps are left out: {SAMPLED_OUT}", left_out + observed),
+        sentence: format!(
+            "{left_out} of {} steps are left out: {SAMPLED_OUT}",
+            left_out + observed.steps.len()
+        ),
     });
-    let ranks = lacks_files(facts, ledger).then(|| Gap {
+    let ranks = observed.lacks_files().then(|| Gap {
         kind: GapKind::Ranks,
         sentence: format!(
             "{} of {} ranks have no file: figures are of the others, no rank is last in a collective with one of them, and waiting \
@@ -77,8 +56,7 @@ pub(super) fn gaps(
             facts.ranks
         ),
     });
-    let phases =
-        phases_missing(facts, ledger).map(|text| Gap { kind: GapKind::Phases, sentence: text.into() });
+    let phases = phases_missing(observed).map(|text| Gap { kind: GapKind::Phases, sentence: text.into() });
     let buckets = reasons
         .only_enqueued
         .then(|| Gap { kind: GapKind::Buckets, sentence: Missing::OnlyEnqueued.to_string() });

@@ -1,14 +1,18 @@
 //! What a report says of figures that it cannot have.
 
+use timing::clocks::ClockFit;
+use wire::batch::Instrumentation;
 use wire::clock::MonoNanos;
 use wire::event::{BucketRecord, Function, Source, Span, SpanKind, StepRecord};
-use wire::ids::{Bucket, Comm, Step};
+use wire::ids::{Bucket, Comm, RunId, Step};
 use wire::live::Part;
-use wire::views::{Cause, Culprit, GapKind};
+use wire::views::{Cause, Culprit, Figure, GapKind, RunState};
 
 use super::*;
+use crate::loss::StepCosts;
 use crate::records::{RankStep, StepRecords};
 use crate::step::analyze;
+use crate::verdict;
 
 /// Returns the facts about a completed run on one rank that has sent nothing but its steps.
 pub(crate) fn facts(run: &str) -> RunFacts {
@@ -36,7 +40,7 @@ pub(crate) fn facts(run: &str) -> RunFacts {
         work: Vec::new(),
         layouts: Vec::new(),
         other_layouts: Vec::new(),
-        traced: None,
+        compared_traces: None,
         summaries: Vec::new(),
         notable_share: verdict::NOTABLE_SHARE,
         hidden_steps: Vec::new(),

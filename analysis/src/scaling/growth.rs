@@ -39,9 +39,9 @@ impl Deviations {
     /// Returns the expected maximum of so many draws, with an exponential tail in place of the `above` largest deviations.
     fn expected_maximum(&self, draws: u32, above: usize) -> f64 {
         let (tail, body) = self.descending.split_at(above.min(self.descending.len() / 2));
-        let share = tail.last().map_or(0.0, |of| of.1);
-        let threshold = body.first().map_or(0.0, |of| of.0);
-        let excess = stats::mean(tail.iter().map(|of| of.0 - threshold)).unwrap_or(0.0);
+        let share = tail.last().map_or(0.0, |point| point.1);
+        let threshold = body.first().map_or(0.0, |point| point.0);
+        let excess = stats::mean(tail.iter().map(|point| point.0 - threshold)).unwrap_or(0.0);
         // The probability that no draw is among the largest ones of this share.
         let none_in = |share: f64| (1.0 - share).max(0.0).powi(draws as i32);
         let mut none_larger = none_in(share);

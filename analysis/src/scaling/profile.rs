@@ -30,8 +30,8 @@ impl Profile {
         let bytes = |replay: &Replay| replay.collectives.iter().map(|c| c.bytes).collect::<Vec<_>>();
         let layout = bytes(newest);
         let alike: Vec<&&Replay> = replays.iter().filter(|replay| bytes(replay) == layout).collect();
-        let mean = |of: &dyn Fn(&Replay) -> f32| {
-            stats::mean(alike.iter().map(|replay| f64::from(of(replay)))).unwrap_or(0.0)
+        let mean = |value: &dyn Fn(&Replay) -> f32| {
+            stats::mean(alike.iter().map(|replay| f64::from(value(replay)))).unwrap_or(0.0)
         };
         let usual = |at: usize| Usual {
             bytes: layout[at] as f64,

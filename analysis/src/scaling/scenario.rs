@@ -25,7 +25,6 @@ pub enum NotPredicted {
     OutOfRange {
         /// The name of the value.
         name: &'static str,
-        /// The value.
         value: f64,
         /// The range, as a phrase.
         range: String,

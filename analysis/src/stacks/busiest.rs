@@ -61,21 +61,21 @@ pub fn busiest(profile: &Profile, during: During, pauses: &[&Frame]) -> Option<P
             pauses.iter().filter(is_at).any(|pause| pause.line == frame.line || !trains(profile, pause))
         })
     };
-    let of_role = |role| of_role(profile, role, during, &is_in_pause);
-    let of_workers = (during == During::Input).then(|| of_role(ThreadRole::Worker)).flatten();
-    of_workers.or_else(|| of_role(ThreadRole::Main))
+    let place = |role| place_of_role(profile, role, during, &is_in_pause);
+    let workers = (during == During::Input).then(|| place(ThreadRole::Worker)).flatten();
+    workers.or_else(|| place(ThreadRole::Main))
 }
 
 /// Returns true if the function of a frame has a backward pass.
-fn trains(profile: &Profile, of: &Frame) -> bool {
+fn trains(profile: &Profile, function: &Frame) -> bool {
     profile.threads.iter().flat_map(|thread| &thread.stacks).any(|stack| {
         let frames = frames_of(profile, stack);
-        let is_in = |frame: &&Frame| (&frame.file, &frame.function) == (&of.file, &of.function);
+        let is_in = |frame: &&Frame| (&frame.file, &frame.function) == (&function.file, &function.function);
         frames.iter().any(is_in) && frames.iter().any(|frame| frame.file.contains(BACKWARD))
     })
 }
 
-fn of_role(
+fn place_of_role(
     profile: &Profile,
     role: ThreadRole,
     during: During,

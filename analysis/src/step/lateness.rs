@@ -96,7 +96,8 @@ mod tests {
         let fits = vec![Some(ClockFit::exact()); 3];
         let joined = Joined::new(&records, &fits);
         let before = std::iter::once(None).chain(joined.collectives.iter().map(Some));
-        let newly = joined.collectives.iter().zip(before).map(|(one, before)| newly_late(one, before));
+        let newly =
+            joined.collectives.iter().zip(before).map(|(collective, before)| newly_late(collective, before));
         newly.map(|nanos| Some(nanos? / US.unsigned_abs())).collect()
     }
 

@@ -14,15 +14,15 @@ pub(super) type Placed = (Group, usize);
 pub(super) fn alike(step: &StepAnalysis) -> BTreeSet<Placed> {
     let mut run: BTreeMap<usize, BTreeMap<(Group, Function, bool), u32>> = BTreeMap::new();
     let mut groups = BTreeSet::new();
-    for one in step.collectives.iter().filter(|one| is_known(one)) {
-        let function = Function::from_seq(one.seq);
+    for collective in step.collectives.iter().filter(|collective| is_known(collective)) {
+        let function = Function::from_seq(collective.seq);
         let is_message = function == Function::SendReceive;
-        for rank in members(one.group, one.first) {
-            let with_earlier = is_message && rank > one.first;
-            *run.entry(rank).or_default().entry((one.group, function, with_earlier)).or_default() += 1;
+        for rank in members(collective.group, collective.first) {
+            let with_earlier = is_message && rank > collective.first;
+            *run.entry(rank).or_default().entry((collective.group, function, with_earlier)).or_default() += 1;
         }
-        if !is_message && (one.group.ranks as usize) < step.ranks.len() {
-            groups.insert((one.group, one.first));
+        if !is_message && (collective.group.ranks as usize) < step.ranks.len() {
+            groups.insert((collective.group, collective.first));
         }
     }
     let is_alike = |&(group, first): &Placed| {

@@ -20,12 +20,12 @@ pub(super) fn faults(
         return vec![episodes];
     }
     let all: Vec<&StepAnalysis> = episodes.iter().cloned().flatten().map(|at| steps[at]).collect();
-    let Some(main) = excess::of_parts(&all, ranks).map(|parts| largest(&parts)) else {
+    let Some(main) = excess::parts(&all, ranks).map(|parts| largest(&parts)) else {
         return vec![episodes];
     };
     let mut faults: [Vec<Range<usize>>; excess::PARTS] = Default::default();
     for episode in episodes {
-        let part = excess::of_parts(&steps[episode.clone()], ranks).map_or(main, |parts| {
+        let part = excess::parts(&steps[episode.clone()], ranks).map_or(main, |parts| {
             let own = largest(&parts);
             if parts[main] >= SAME_FAULT * parts[own] { main } else { own }
         });

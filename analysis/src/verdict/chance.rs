@@ -58,7 +58,7 @@ pub(super) fn chance(delays: &[Delay], ranks: usize, score: f64) -> f64 {
             drawn[first + place * group.stride as usize] += weight;
         }
         // A sum in another order differs in its last digits.
-        reached += u32::from(drawn.iter().any(|of_rank| *of_rank >= score * (1.0 - 1e-9)));
+        reached += u32::from(drawn.iter().any(|rank_score| *rank_score >= score * (1.0 - 1e-9)));
     }
     // The recorded delays are one of the draws (Davison and Hinkley, 1997).
     f64::from(reached + 1) / f64::from(DRAWS + 1)

@@ -92,7 +92,7 @@ fn runs(states: &[bool], state: bool) -> Vec<Range<usize>> {
         from += chunk.len();
         (chunk[0], from - chunk.len()..from)
     });
-    chunks.filter(|(of, _)| *of == state).map(|(_, range)| range).collect()
+    chunks.filter(|(own, _)| *own == state).map(|(_, range)| range).collect()
 }
 
 /// Returns running medians. At the ends, the window is cut to the values that exist.

@@ -158,8 +158,8 @@ fn shared_part(
     cause: Cause,
     segment: Segment,
 ) -> Option<Shared> {
-    let of_step = |account: &StepAccount| parts.iter().map(|&part| account.usual(part)).sum::<f64>();
-    let series: Vec<f64> = window.accounts.iter().map(of_step).collect();
+    let nanos = |account: &StepAccount| parts.iter().map(|&part| account.usual(part)).sum::<f64>();
+    let series: Vec<f64> = window.accounts.iter().map(nanos).collect();
     let in_turns = in_turns(window, ordinary, parts);
     let cost = stats::mean(ordinary.iter().map(|&at| series[at]))? + in_turns;
     let mut finding = against_all(window.steps, cost, cause, Statement::AllAlike)?;
@@ -183,20 +183,20 @@ fn shared_part(
     Some(Shared { finding, in_turns })
 }
 
-/// Returns what parts take the usual rank over the window beyond what they take the rank that is the usual one in each step, in
-/// nanoseconds per step. In a step, that is the faster one of two ranks. If ranks take turns at being slow, each of them spends more.
+/// Returns how much longer parts take the rank that is usual over the window than the rank that is usual in each step, in
+/// nanoseconds per step. The usual one of two ranks in a step is the faster one. If ranks take turns at being slow, each of them spends more.
 fn in_turns(window: &Window<'_>, ordinary: &[usize], parts: &[Part]) -> f64 {
-    let of_rank = |rank: usize| {
+    let nanos = |rank: usize| {
         let own = ordinary.iter().filter_map(|&at| window.steps[at].ranks.get(rank)?.as_ref());
         stats::mean(own.map(|own| parts.iter().map(|&part| own.part(part) as f64).sum::<f64>()))
     };
-    let of_account = |of: &dyn Fn(&StepAccount, Part) -> f64| {
-        let of_step = |&at: &usize| parts.iter().map(|&part| of(&window.accounts[at], part)).sum::<f64>();
-        stats::mean(ordinary.iter().map(of_step)).unwrap_or(0.0)
+    let mean = |value: &dyn Fn(&StepAccount, Part) -> f64| {
+        let nanos = |&at: &usize| parts.iter().map(|&part| value(&window.accounts[at], part)).sum::<f64>();
+        stats::mean(ordinary.iter().map(nanos)).unwrap_or(0.0)
     };
-    let usual = stats::lower_median((0..ranks_of(window.steps)).filter_map(of_rank)).unwrap_or(0.0);
-    let more = usual - of_account(&StepAccount::usual);
-    more.clamp(0.0, of_account(&StepAccount::uneven))
+    let usual = stats::lower_median((0..ranks_of(window.steps)).filter_map(nanos)).unwrap_or(0.0);
+    let more = usual - mean(&StepAccount::usual);
+    more.clamp(0.0, mean(&StepAccount::uneven))
 }
 
 /// Finds devices that are idle on all ranks of a recording, however few steps and ranks it has: that they are is recorded, and no
@@ -217,9 +217,10 @@ fn transfers(window: &Window<'_>) -> Option<Finding> {
     if steps.iter().any(|step| step.ranks.iter().any(Option::is_none)) {
         return None;
     }
-    let is_known = Overlap::of(steps.iter().flat_map(|step| step.present().map(|(_, rank)| rank))).is_known();
-    let usual = |step: &StepAnalysis, of: fn(&RankAnalysis) -> u64| {
-        stats::lower_median(step.present().map(|(_, rank)| of(rank) as f64)).unwrap_or(0.0)
+    let is_known =
+        Overlap::new(steps.iter().flat_map(|step| step.present().map(|(_, rank)| rank))).is_known();
+    let usual = |step: &StepAnalysis, value: fn(&RankAnalysis) -> u64| {
+        stats::lower_median(step.present().map(|(_, rank)| value(rank) as f64)).unwrap_or(0.0)
     };
     let assumed = |step: &StepAnalysis| match is_known {
         true => 0.0,
@@ -284,8 +285,8 @@ fn turns(window: &Window<'_>, explained: u64, in_turns: f64, setting: &Setting<'
         return Some(finding);
     }
     let replays = trusted(steps)?;
-    let mean = |of: &dyn Fn(&Replay) -> f64| {
-        stats::trimmed_mean(replays.iter().map(|replay| of(replay)), 0.02).unwrap_or(0.0)
+    let mean = |value: &dyn Fn(&Replay) -> f64| {
+        stats::trimmed_mean(replays.iter().map(|replay| value(replay)), 0.02).unwrap_or(0.0)
     };
     let evened: Vec<(Phase, f64)> =
         Phase::ALL.into_iter().map(|phase| (phase, mean(&|replay| replay.phase(phase)))).collect();
@@ -294,18 +295,18 @@ fn turns(window: &Window<'_>, explained: u64, in_turns: f64, setting: &Setting<'
     // Evening out a pause leaves a part of it on each rank. The account takes pauses out as a whole.
     let uneven = stats::trimmed_mean(window.accounts.iter().map(|account| account.uneven.nanos), 0.02)?;
     let whole = mean(&|replay| replay.alike_nanos.into()).min(uneven);
-    let of_others = explained as f64 + in_turns;
-    let cost = whole - of_others;
+    let elsewhere = explained as f64 + in_turns;
+    let cost = whole - elsewhere;
     // One rank whose fix alone saves most takes no turns with others, however few steps there are to name it.
-    let of_rank = |rank: usize| mean(&|replay| replay.ranks.get(rank).map_or(0.0, |&nanos| nanos.into()));
+    let rank_saving = |rank: usize| mean(&|replay| replay.ranks.get(rank).map_or(0.0, |&nanos| nanos.into()));
     let mut ranks = 0..replays.iter().map(|replay| replay.ranks.len()).max().unwrap_or(0);
-    let mostly = ranks.find(|&rank| explained == 0 && of_rank(rank) >= ONE_RANK_EXPLAINS * whole);
+    let mostly = ranks.find(|&rank| explained == 0 && rank_saving(rank) >= ONE_RANK_EXPLAINS * whole);
     // What collectives say of a recorded job names such a rank.
     if mostly.is_some() && setting.is_recorded {
         return None;
     }
     let variation = variation(steps);
-    let of =
+    let saving =
         |wanted: Phase| evened.iter().find(|(phase, _)| *phase == wanted).map_or(0.0, |(_, nanos)| *nanos);
     let off = off_processor(steps);
     let varies = variation.filter(Variation::is_of_work);
@@ -313,9 +314,9 @@ fn turns(window: &Window<'_>, explained: u64, in_turns: f64, setting: &Setting<'
         Cause::Host
     } else if compute >= PHASE_EXPLAINS * whole && varies.is_some() {
         Cause::MoreWork
-    } else if of(Phase::Input) >= PHASE_EXPLAINS * whole {
+    } else if saving(Phase::Input) >= PHASE_EXPLAINS * whole {
         Cause::Input
-    } else if of(Phase::Other) >= PHASE_EXPLAINS * whole {
+    } else if saving(Phase::Other) >= PHASE_EXPLAINS * whole {
         Cause::Host
     } else {
         Cause::Unknown
@@ -333,8 +334,8 @@ fn turns(window: &Window<'_>, explained: u64, in_turns: f64, setting: &Setting<'
     let varies = varies.filter(|_| cause == Cause::MoreWork);
     finding.evidence.extend(varies.map(|variation| Evidence::WorkOfRanksVaries(variation.joint())));
     finding.evidence.extend(off.map(|share| Evidence::RanksOffProcessor { share }));
-    if of_others > 0.0 {
-        finding.counter_evidence.push(Doubt::Explained { nanos: of_others });
+    if elsewhere > 0.0 {
+        finding.counter_evidence.push(Doubt::Explained { nanos: elsewhere });
     }
     Some(finding)
 }
@@ -394,34 +395,34 @@ fn drift(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Option<Finding> {
 
 /// Returns the number of backward passes of the median step. Waits divide a pass, as in FSDP.
 fn backward_passes(steps: &[&StepAnalysis]) -> f64 {
-    let of_ranks = steps.iter().flat_map(|step| step.present()).map(|(_, rank)| rank.backward_passes.into());
-    stats::median(of_ranks).unwrap_or(0.0)
+    let passes = steps.iter().flat_map(|step| step.present()).map(|(_, rank)| rank.backward_passes.into());
+    stats::median(passes).unwrap_or(0.0)
 }
 
 /// Returns how much more processor time the median rank's compute took from the step at index `began` on, in
 /// nanoseconds; `None` if processor time is not known, as on GPUs.
 fn processor_rise(steps: &[&StepAnalysis], began: usize) -> Option<f64> {
-    let of_step = |step: &&StepAnalysis| {
+    let nanos = |step: &&StepAnalysis| {
         stats::median(step.present().filter_map(|(_, rank)| Some(rank.compute_processor_nanos()? as f64)))
     };
-    let median = |steps: &[&StepAnalysis]| stats::median(steps.iter().filter_map(of_step));
+    let median = |steps: &[&StepAnalysis]| stats::median(steps.iter().filter_map(nanos));
     Some(median(&steps[began..])? - median(&steps[..began])?)
 }
 
 /// Returns how much longer three quarters of the ranks compute from the step at index `began` on, at least, in nanoseconds.
 fn rise_of_most_ranks(steps: &[&StepAnalysis], began: usize) -> f64 {
-    let of_step = |step: &&StepAnalysis| {
+    let nanos = |step: &&StepAnalysis| {
         let mut nanos: Vec<u64> = step.present().map(|(_, rank)| rank.compute_nanos).collect();
         nanos.sort_unstable();
         nanos.get(nanos.len().saturating_sub(1) / 4).map(|&nanos| nanos as f64)
     };
-    let median = |steps: &[&StepAnalysis]| stats::median(steps.iter().filter_map(of_step));
+    let median = |steps: &[&StepAnalysis]| stats::median(steps.iter().filter_map(nanos));
     median(&steps[began..]).zip(median(&steps[..began])).map_or(0.0, |(after, before)| after - before)
 }
 
 /// Returns how much longer the median step is from step `step` on, in nanoseconds.
 fn step_rise(steps: &[&StepAnalysis], step: u64) -> f64 {
-    let (before, after): (Vec<_>, Vec<_>) = steps.iter().partition(|one| one.step.0 < step);
+    let (before, after): (Vec<_>, Vec<_>) = steps.iter().partition(|analysis| analysis.step.0 < step);
     let median =
         |steps: Vec<&&StepAnalysis>| stats::median(steps.into_iter().map(|step| step.local_nanos as f64));
     median(after).zip(median(before)).map_or(0.0, |(after, before)| after - before)
@@ -443,7 +444,7 @@ fn variation(steps: &[&StepAnalysis]) -> Option<Variation> {
     };
     let mut all = Vec::new();
     for own in (0..ranks).map(parts) {
-        let mean = |of: fn(&(f64, f64)) -> f64| stats::mean(own.iter().map(of)).unwrap_or(0.0);
+        let mean = |value: fn(&(f64, f64)) -> f64| stats::mean(own.iter().map(value)).unwrap_or(0.0);
         let (forward, backward) = (mean(|pair| pair.0), mean(|pair| pair.1));
         if forward > 0.0 && backward > 0.0 {
             // Each rank is scaled by its own means, so a slow rank adds no correlation.

@@ -51,7 +51,7 @@ impl Case<'_> {
             nanos,
             usual: usual(segment),
         }));
-        evidence.extend(self.of_the_cause());
+        evidence.extend(self.cause());
         if let [rank] = self.ranks {
             evidence.extend(self.caused_wait(*rank));
             evidence.extend(frontier_evidence(*rank, self.bad));
@@ -66,7 +66,7 @@ impl Case<'_> {
         nanos > WORTH_A_LINE * step
     }
 
-    fn of_the_cause(&self) -> Option<Evidence> {
+    fn cause(&self) -> Option<Evidence> {
         let excess = &self.excess;
         match (excess.cause(), excess.compute_cpu, excess.compute_variation) {
             (Cause::Host, Some(nanos), _) if excess.compute > excess.idle + excess.other => {
@@ -163,7 +163,7 @@ impl Case<'_> {
 
 /// Returns the time that the other ranks spend in a segment, in nanoseconds: their mean, averaged over steps.
 fn mean_of_others(steps: &[&StepAnalysis], suspects: &[usize], segment: Segment) -> f64 {
-    let of_rank = |rank: &RankAnalysis| match segment {
+    let nanos = |rank: &RankAnalysis| match segment {
         Segment::Input => rank.part(Part::Input),
         Segment::H2d => rank.part(Part::H2d),
         Segment::Compute => rank.part(Part::Forward) + rank.part(Part::Backward) + rank.part(Part::Optimizer),
@@ -174,14 +174,14 @@ fn mean_of_others(steps: &[&StepAnalysis], suspects: &[usize], segment: Segment)
         Segment::Pause(kind) => SpanKind::PAUSES
             .iter()
             .zip(rank.pauses)
-            .filter(|(of, _)| **of == kind)
+            .filter(|(pause, _)| **pause == kind)
             .map(|(_, nanos)| nanos)
             .sum(),
         Segment::Idle => rank.part(Part::Idle),
         Segment::Other => rank.part(Part::Other),
     };
     let others = steps.iter().flat_map(|step| step.present()).filter(|(rank, _)| !suspects.contains(rank));
-    stats::mean(others.map(|(_, rank)| of_rank(rank) as f64)).unwrap_or(0.0)
+    stats::mean(others.map(|(_, rank)| nanos(rank) as f64)).unwrap_or(0.0)
 }
 
 /// Returns evidence from the frontier ledger if it names the same rank.

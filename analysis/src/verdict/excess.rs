@@ -61,7 +61,8 @@ impl Variation {
     }
 
     fn around_means(pairs: &[(f64, f64)], changes: f64) -> Option<Self> {
-        let mean = |of: fn(&(f64, f64)) -> f64| stats::mean(pairs.iter().map(of)).filter(|mean| *mean > 0.0);
+        let mean =
+            |value: fn(&(f64, f64)) -> f64| stats::mean(pairs.iter().map(value)).filter(|mean| *mean > 0.0);
         let (forward, backward) = (mean(|pair| pair.0)?, mean(|pair| pair.1)?);
         let off = || pairs.iter().map(|pair| (pair.0 / forward - 1.0, pair.1 / backward - 1.0));
         Some(Self {
@@ -74,7 +75,7 @@ impl Variation {
 
     /// Computes the variation of one rank over `steps`, without the extremes. A few steps without the fault at the edge
     /// of an episode would look like uneven work, and so would the two changes of a device that is slow for a while.
-    fn of_rank(steps: &[&StepAnalysis], rank: usize) -> Option<Self> {
+    fn without_edges(steps: &[&StepAnalysis], rank: usize) -> Option<Self> {
         let own = steps.iter().filter_map(|step| step.ranks.get(rank)?.as_deref());
         let pairs = own.map(|own| (own.part(Part::Forward) as f64, own.part(Part::Backward) as f64));
         let pairs: Vec<(f64, f64)> = pairs.collect();
@@ -87,7 +88,7 @@ impl Variation {
     /// Returns the variation of the suspect less the median variation of the other ranks. Scatter that all ranks have,
     /// and that is independent from phase to phase, would otherwise hide the variation of the work.
     fn beyond(&self, others: &[Self]) -> Self {
-        let usual = |of: fn(&Self) -> f64| stats::median(others.iter().map(of)).unwrap_or(0.0);
+        let usual = |value: fn(&Self) -> f64| stats::median(others.iter().map(value)).unwrap_or(0.0);
         Self {
             forward: self.forward - usual(|other| other.forward),
             backward: self.backward - usual(|other| other.backward),
@@ -107,7 +108,6 @@ impl Variation {
         self.both.max(0.0).sqrt()
     }
 
-    /// Returns the variation as evidence.
     pub(super) fn joint(&self) -> JointVariation {
         JointVariation { correlation: self.correlation(), share: self.coefficient() }
     }
@@ -124,7 +124,8 @@ impl Variation {
 /// it equals the covariance (von Neumann 1941); for a series that rises once it is close to 0. The largest products are
 /// left out, because a fault begins or ends there.
 fn changes(pairs: &[(f64, f64)]) -> Option<f64> {
-    let mean = |of: fn(&(f64, f64)) -> f64| stats::mean(pairs.iter().map(of)).filter(|mean| *mean > 0.0);
+    let mean =
+        |value: fn(&(f64, f64)) -> f64| stats::mean(pairs.iter().map(value)).filter(|mean| *mean > 0.0);
     let (forward, backward) = (mean(|pair| pair.0)?, mean(|pair| pair.1)?);
     let product = |two: &[(f64, f64)]| (two[1].0 - two[0].0) / forward * ((two[1].1 - two[0].1) / backward);
     let mut products: Vec<f64> = pairs.windows(2).map(product).collect();
@@ -140,19 +141,19 @@ pub(super) const PARTS: usize = 7;
 fn mean_excess(
     steps: &[&StepAnalysis],
     ranks: &[usize],
-    of: impl Fn(&RankAnalysis) -> Option<f64>,
+    value: impl Fn(&RankAnalysis) -> Option<f64>,
 ) -> Option<f64> {
     stats::mean(steps.iter().filter_map(|step| {
         let mean = |suspect: bool| {
             let those = step.present().filter(|(rank, _)| ranks.contains(rank) == suspect);
-            stats::mean(those.filter_map(|(_, rank)| of(rank)))
+            stats::mean(those.filter_map(|(_, rank)| value(rank)))
         };
         Some(mean(true)? - mean(false)?)
     }))
 }
 
 /// Returns [`mean_excess`] of input, host-to-device copies, compute, exposed transfer, pauses, idle time and the rest.
-pub(super) fn of_parts(steps: &[&StepAnalysis], ranks: &[usize]) -> Option<[f64; PARTS]> {
+pub(super) fn parts(steps: &[&StepAnalysis], ranks: &[usize]) -> Option<[f64; PARTS]> {
     let part = |part: Part| mean_excess(steps, ranks, |rank| Some(rank.part(part) as f64));
     let compute = part(Part::Forward)? + part(Part::Backward)? + part(Part::Optimizer)?;
     Some([
@@ -168,10 +169,11 @@ pub(super) fn of_parts(steps: &[&StepAnalysis], ranks: &[usize]) -> Option<[f64;
 
 impl Excess {
     pub(super) fn new(steps: &[&StepAnalysis], ranks: &[usize]) -> Option<Self> {
-        let [input, h2d, compute, transfer, _, idle, other] = of_parts(steps, ranks)?;
+        let [input, h2d, compute, transfer, _, idle, other] = parts(steps, ranks)?;
         let pause = |at: usize| mean_excess(steps, ranks, |rank| Some(rank.pauses[at] as f64)).unwrap_or(0.0);
         let others = (0..steps[0].ranks.len()).filter(|rank| !ranks.contains(rank));
-        let others: Vec<Variation> = others.filter_map(|rank| Variation::of_rank(steps, rank)).collect();
+        let others: Vec<Variation> =
+            others.filter_map(|rank| Variation::without_edges(steps, rank)).collect();
         Some(Self {
             input,
             h2d,
@@ -185,7 +187,8 @@ impl Excess {
             }),
             is_processors: false,
             compute_by_samples: by_samples(steps, ranks).unwrap_or(0.0),
-            compute_variation: Variation::of_rank(steps, *ranks.first()?).map(|own| own.beyond(&others)),
+            compute_variation: Variation::without_edges(steps, *ranks.first()?)
+                .map(|own| own.beyond(&others)),
         })
     }
 
@@ -256,9 +259,9 @@ impl Excess {
 /// Returns the compute time that the suspects' additional samples account for at the pace of the other ranks, in
 /// nanoseconds per step.
 fn by_samples(steps: &[&StepAnalysis], ranks: &[usize]) -> Option<f64> {
-    let mean = |suspect: bool, of: fn(&RankAnalysis) -> f64| {
+    let mean = |suspect: bool, value: fn(&RankAnalysis) -> f64| {
         let those = steps.iter().flat_map(|step| step.present());
-        stats::mean(those.filter(|(rank, _)| ranks.contains(rank) == suspect).map(|(_, rank)| of(rank)))
+        stats::mean(those.filter(|(rank, _)| ranks.contains(rank) == suspect).map(|(_, rank)| value(rank)))
     };
     let samples = |rank: &RankAnalysis| rank.samples as f64;
     let compute = |rank: &RankAnalysis| rank.compute_nanos as f64;

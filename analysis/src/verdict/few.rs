@@ -32,13 +32,13 @@ const HIDDEN: f64 = 0.5;
 /// # Errors
 /// Returns the reason why nothing is named.
 pub(super) fn judge(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Result<Findings, Missing> {
-    let late = of_ranks(steps, setting);
-    let of_all = everyone::clear(steps, setting);
-    if of_all.is_empty() {
+    let late = late_ranks(steps, setting);
+    let shared = everyone::clear(steps, setting);
+    if shared.is_empty() {
         return late;
     }
     let mut found = late.unwrap_or_default();
-    found.verdicts.extend(of_all);
+    found.verdicts.extend(shared);
     found.sort();
     Ok(found)
 }
@@ -47,7 +47,7 @@ pub(super) fn judge(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Result<Fi
 ///
 /// # Errors
 /// Returns the reason why no rank is named.
-fn of_ranks(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Result<Findings, Missing> {
+fn late_ranks(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Result<Findings, Missing> {
     let ranks = steps.iter().map(|step| step.ranks.len()).max().unwrap_or(0);
     let delays = newest_delays(steps);
     let unclear = || Missing::FewCollectives { collectives: delays.len() as u64, steps: steps.len() as u64 };
@@ -79,7 +79,7 @@ pub(super) fn complete(found: &mut Findings, steps: &[&StepAnalysis], setting: &
     if found.verdicts.iter().chain(&found.notes).any(names_ranks) || newest_delays(steps).is_empty() {
         return;
     }
-    let Ok(late) = of_ranks(steps, setting) else { return };
+    let Ok(late) = late_ranks(steps, setting) else { return };
     for (found, late) in [(&mut found.verdicts, late.verdicts), (&mut found.notes, late.notes)] {
         found.retain(|finding| !finding.is_of_turns());
         found.splice(0..0, late);
@@ -172,10 +172,11 @@ pub(super) fn late_at_unknown_cost(steps: &[&StepAnalysis], function: Function) 
 /// Returns the delays of the step's collectives among all ranks.
 fn delays(step: &StepAnalysis) -> impl Iterator<Item = Delay> {
     let ranks = step.ranks.len() as u32;
-    let of_all = step.collectives.iter().filter(move |one| one.group.ranks == ranks);
-    of_all.filter_map(|one| {
-        let (rank, nanos) = (one.culprit?, one.newly_late_nanos.filter(|&nanos| nanos > 0)? as f64);
-        Some(Delay { rank, nanos, group: one.group, first: one.first })
+    let whole = step.collectives.iter().filter(move |collective| collective.group.ranks == ranks);
+    whole.filter_map(|collective| {
+        let (rank, nanos) =
+            (collective.culprit?, collective.newly_late_nanos.filter(|&nanos| nanos > 0)? as f64);
+        Some(Delay { rank, nanos, group: collective.group, first: collective.first })
     })
 }
 
@@ -200,14 +201,14 @@ fn accuse(steps: &[&StepAnalysis], rank: usize, setting: &Setting<'_>) -> Option
 /// do not count, as in the what-ifs: by how much the work of a rank is longer says nothing there of what the others could have used it for.
 fn cost(steps: &[&StepAnalysis], savings: &[f64]) -> Option<Cost> {
     let is_replayed = |step: &StepAnalysis| step.replay.as_ref().is_some_and(Replay::is_trusted);
-    let (replayed, of): (Vec<&StepAnalysis>, Vec<f64>) = steps
+    let (replayed, saved): (Vec<&StepAnalysis>, Vec<f64>) = steps
         .iter()
         .zip(savings)
         .filter(|(step, _)| is_replayed(step))
         .map(|(&step, &saving)| (step, saving))
         .unzip();
     if replayed.len() * 2 >= steps.len() {
-        return Cost::new(&replayed, of.into_iter());
+        return Cost::new(&replayed, saved.into_iter());
     }
     Cost::new(steps, savings.iter().copied())
 }
@@ -215,14 +216,14 @@ fn cost(steps: &[&StepAnalysis], savings: &[f64]) -> Option<Cost> {
 /// Returns how late a rank is in all, in nanoseconds per step, if most of that costs nothing. A delay that lasts over several collectives
 /// counts once.
 fn mostly_hidden(steps: &[&StepAnalysis], rank: usize, cost: u64) -> Option<f64> {
-    let of_step = |step: &&StepAnalysis| {
+    let lateness = |step: &&StepAnalysis| {
         step.collectives
             .iter()
-            .filter(|one| one.culprit == Some(rank))
-            .filter_map(|one| one.newly_late_nanos)
+            .filter(|collective| collective.culprit == Some(rank))
+            .filter_map(|collective| collective.newly_late_nanos)
             .sum::<u64>()
     };
-    stats::mean(steps.iter().map(|step| of_step(step) as f64)).filter(|&late| cost as f64 <= HIDDEN * late)
+    stats::mean(steps.iter().map(|step| lateness(step) as f64)).filter(|&late| cost as f64 <= HIDDEN * late)
 }
 
 /// Returns true if a recorded job is judged by its collectives, because it has too few steps to be judged as a live run is.

@@ -44,7 +44,7 @@ const BOTH_PASSES: (&[Part], Segment, Cause) =
 pub(super) struct Grows {
     /// In ascending order.
     ranks: Vec<usize>,
-    of_ranks: usize,
+    all_ranks: usize,
     /// The growth of the own work of each of these ranks.
     trends: Vec<Trend>,
 }
@@ -55,32 +55,32 @@ type Series = Vec<(f64, f64)>;
 impl Grows {
     /// Finds the ranks whose own work grows; `None` if none does.
     pub(super) fn new(steps: &[&StepAnalysis]) -> Option<Self> {
-        let of_ranks = ranks_of(steps);
+        let all_ranks = ranks_of(steps);
         let own = |rank: usize| rising(&series(steps, rank, own_work));
-        let trends: Vec<Option<Trend>> = (0..of_ranks).map(own).collect();
+        let trends: Vec<Option<Trend>> = (0..all_ranks).map(own).collect();
         let most = trends.iter().flatten().map(|trend| trend.slope).fold(0.0, f64::max);
         let grows = |trend: &Trend| trend.slope >= GROWS_TOO * most;
         let found = trends.into_iter().enumerate().filter_map(|(rank, trend)| Some((rank, trend?)));
         let (ranks, trends): (Vec<usize>, Vec<Trend>) = found.filter(|(_, trend)| grows(trend)).unzip();
-        (!ranks.is_empty()).then_some(Self { ranks, of_ranks, trends })
+        (!ranks.is_empty()).then_some(Self { ranks, all_ranks, trends })
     }
 
     /// Returns the finding on all ranks, if the own work of all of them grows by more than processors vary. `course` are the steps of
     /// the window, or steps of the whole run if the window has only the newest.
-    pub(super) fn of_all(
+    pub(super) fn everyone(
         &self,
         window: &Window<'_>,
         course: &[&StepAnalysis],
         setting: &Setting<'_>,
     ) -> Option<Finding> {
-        if self.ranks.len() < self.of_ranks {
+        if self.ranks.len() < self.all_ranks {
             return None;
         }
         let accounts: Vec<(f64, StepAccount)> =
             course.iter().filter_map(|step| Some((step.step.0 as f64, StepAccount::new(step)?))).collect();
         let usual = |parts: &[Part]| -> Series {
-            let of_step = |account: &StepAccount| parts.iter().map(|&part| account.usual(part)).sum::<f64>();
-            accounts.iter().map(|(step, account)| (*step, of_step(account))).collect()
+            let nanos = |account: &StepAccount| parts.iter().map(|&part| account.usual(part)).sum::<f64>();
+            accounts.iter().map(|(step, account)| (*step, nanos(account))).collect()
         };
         let whole = rising(&usual(&crate::account::OWN))?;
         if setting.computed_on == ComputedOn::Cpu && whole.to < (1.0 + processor::ALL_VARY_BY) * whole.from {
@@ -122,7 +122,9 @@ impl Grows {
             return;
         }
         describe(finding, &whole, |parts| series(course, named[0], |own| sum(own, parts)));
-        finding.evidence.retain(|one| !matches!(one, Evidence::Began(_) | Evidence::Episodes { .. }));
+        finding
+            .evidence
+            .retain(|evidence| !matches!(evidence, Evidence::Began(_) | Evidence::Episodes { .. }));
         let verdict = &mut finding.verdict;
         (verdict.onset, verdict.persistence) = (None, Some(Persistence::Persistent));
         verdict.steps = range(course);
@@ -132,7 +134,7 @@ impl Grows {
         verdict.cost_nanos_per_step = verdict.lost_nanos() / count;
         verdict.cost_share = verdict.cost_nanos_per_step as f64 * count as f64 / time.max(1) as f64;
         verdict.affected_steps = count;
-        verdict.device_hours_per_day = hours_per_day(verdict.cost_share, verdict.state, self.of_ranks);
+        verdict.device_hours_per_day = hours_per_day(verdict.cost_share, verdict.state, self.all_ranks);
     }
 }
 
@@ -149,26 +151,26 @@ pub(super) fn explains(growth: &Finding, other: &Finding) -> bool {
     }
 }
 
-/// Writes the part that grows, its rate, and the parts that hold the growth into a finding. `of` returns the series of some parts.
-fn describe(finding: &mut Finding, whole: &Trend, of: impl Fn(&[Part]) -> Series) {
+/// Writes the part that grows, its rate, and the parts that hold the growth into a finding. `nanos` returns the series of some parts.
+fn describe(finding: &mut Finding, whole: &Trend, nanos: impl Fn(&[Part]) -> Series) {
     let rise = whole.to - whole.from;
     let mut parts: Vec<(f64, Segment, Cause, Option<Trend>)> = PARTS
         .iter()
         .chain([&BOTH_PASSES])
         .map(|&(parts, segment, cause)| {
-            let trend = rising(&of(parts));
+            let trend = rising(&nanos(parts));
             (trend.map_or(0.0, |trend| trend.to - trend.from), segment, cause, trend)
         })
         .collect();
     let passes = parts.pop().filter(|(own, ..)| *own >= PASSES * rise);
     parts.sort_by(|a, b| b.0.total_cmp(&a.0));
     let largest = parts.first().copied();
-    let one = largest.filter(|(own, ..)| *own >= ONE_PART * rise).or(passes);
-    let (segment, trend) = match one {
+    let chief = largest.filter(|(own, ..)| *own >= ONE_PART * rise).or(passes);
+    let (segment, trend) = match chief {
         Some((_, segment, _, Some(trend))) => (Some(segment), trend),
         _ => (None, *whole),
     };
-    if let Some((_, _, cause, Some(_))) = one.or(largest) {
+    if let Some((_, _, cause, Some(_))) = chief.or(largest) {
         finding.verdict.cause = cause;
     }
     finding.statement = Statement::Grows { segment };
@@ -179,7 +181,7 @@ fn describe(finding: &mut Finding, whole: &Trend, of: impl Fn(&[Part]) -> Series
         nanos_per_thousand_steps: 1e3 * trend.slope,
         range_per_thousand_steps: (1e3 * trend.slope_range.0, 1e3 * trend.slope_range.1),
     });
-    finding.evidence.retain(|one| !matches!(one, Evidence::Longer { .. }));
+    finding.evidence.retain(|evidence| !matches!(evidence, Evidence::Longer { .. }));
     let grown = parts.iter().filter(|(own, ..)| *own >= WORTH_A_LINE * rise);
     let lines = grown.filter_map(|(_, segment, _, trend)| {
         let Trend { from, to, .. } = (*trend)?;
@@ -197,8 +199,8 @@ fn range(steps: &[&StepAnalysis]) -> (u64, u64) {
     (steps.first().map_or(0, |step| step.step.0), steps.last().map_or(0, |step| step.step.0))
 }
 
-fn series(steps: &[&StepAnalysis], rank: usize, of: impl Fn(&RankAnalysis) -> f64) -> Series {
-    let point = |step: &&StepAnalysis| Some((step.step.0 as f64, of(step.ranks.get(rank)?.as_deref()?)));
+fn series(steps: &[&StepAnalysis], rank: usize, nanos: impl Fn(&RankAnalysis) -> f64) -> Series {
+    let point = |step: &&StepAnalysis| Some((step.step.0 as f64, nanos(step.ranks.get(rank)?.as_deref()?)));
     steps.iter().filter_map(point).collect()
 }
 

@@ -40,7 +40,6 @@ const ALL_THE_TIME: f64 = 0.5;
 /// The number of sizes that are told apart.
 const SIZES: usize = 2;
 
-/// What is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Loss {
     /// A kind of pause, by its index in [`SpanKind::PAUSES`].
@@ -89,12 +88,12 @@ impl<'a> Window<'a> {
     /// Returns the findings on one kind of pause, one for each size.
     fn pauses(&self, kind: usize, setting: &Setting<'_>) -> Vec<Finding> {
         let mut costs: Vec<f64> = self.accounts.iter().map(|account| account.pauses[kind]).collect();
-        let of_one_size = || {
+        let next_size = || {
             let times = take(&mut costs, PAUSE_SHARE * self.usual_step);
             let holders = self.holders(Loss::Pause(kind), &times);
             self.finding(Loss::Pause(kind), &times, &holders, setting)
         };
-        std::iter::repeat_with(of_one_size).take(SIZES).flatten().collect()
+        std::iter::repeat_with(next_size).take(SIZES).flatten().collect()
     }
 
     /// Returns the findings on long steps that no pause explains, one for each part of the step and each size.
@@ -147,18 +146,18 @@ impl<'a> Window<'a> {
     /// Returns by how much one part of the own work is longer than usual in each step, on the usual rank and on the slowest one
     /// together.
     fn excess_of(&self, part: usize) -> Vec<f64> {
-        let of_step = |account: &StepAccount| account.usual[part] + account.uneven.parts[part];
-        let usual = stats::median(self.accounts.iter().map(of_step)).unwrap_or(0.0);
-        self.accounts.iter().map(|account| (of_step(account) - usual).max(0.0)).collect()
+        let length = |account: &StepAccount| account.usual[part] + account.uneven.parts[part];
+        let usual = stats::median(self.accounts.iter().map(length)).unwrap_or(0.0);
+        self.accounts.iter().map(|account| (length(account) - usual).max(0.0)).collect()
     }
 
     /// Returns the ranks that have the loss, in ascending order.
     fn holders(&self, loss: Loss, times: &Times) -> Vec<usize> {
         let value = |at: usize, rank: usize| {
-            let of_rank = self.steps[at].ranks.get(rank)?.as_ref()?;
+            let own = self.steps[at].ranks.get(rank)?.as_ref()?;
             Some(match loss {
-                Loss::Pause(kind) => of_rank.pauses[kind] as f64,
-                Loss::Part(part) => of_rank.part(OWN[part]) as f64,
+                Loss::Pause(kind) => own.pauses[kind] as f64,
+                Loss::Part(part) => own.part(OWN[part]) as f64,
             })
         };
         let excess: Vec<f64> = (0..ranks_of(self.steps))
@@ -264,7 +263,7 @@ impl<'a> Window<'a> {
 
 /// Takes the steps of one size out of the costs, of those that cost at least `least` nanoseconds.
 fn take(costs: &mut [f64], least: f64) -> Times {
-    let times = Times::of_one_kind(costs, least);
+    let times = Times::alike(costs, least);
     times.indices().for_each(|at| costs[at] = 0.0);
     times
 }
@@ -285,6 +284,6 @@ fn segment(loss: Loss) -> Segment {
 /// Returns true if the finding is on steps in which one of these parts is far longer than usual.
 pub(super) fn are_long(finding: &Finding, parts: &[Part]) -> bool {
     let segments = || parts.iter().filter_map(|&part| Some(segment(Loss::Part(at(part)?))));
-    let is_of_it = |one: &Evidence| matches!(one, Evidence::Happened { segment, .. } if segments().any(|of| of == *segment));
+    let is_of_it = |evidence: &Evidence| matches!(evidence, Evidence::Happened { segment, .. } if segments().any(|known| known == *segment));
     finding.evidence.iter().any(is_of_it)
 }

@@ -24,18 +24,18 @@ pub(super) struct Times {
 }
 
 /// The cost of a time that is of one kind with the others, as a share of what a lost nanosecond's time costs in the mean.
-const OF_ONE_KIND: f64 = 0.25;
+const ALIKE: f64 = 0.25;
 
 impl Times {
     /// Collects the steps in which something costs at least `least` nanoseconds, and leaves out those that cost far less than most
     /// of the lost time: a stop of seconds and the unsteadiness of some milliseconds are two things.
-    pub(super) fn of_one_kind(costs: &[f64], least: f64) -> Self {
+    pub(super) fn alike(costs: &[f64], least: f64) -> Self {
         let (sum, squares) = costs
             .iter()
             .filter(|cost| **cost >= least)
             .fold((0.0, 0.0), |(sum, squares), cost| (sum + cost, squares + cost * cost));
         let typical = if sum > 0.0 { squares / sum } else { 0.0 };
-        Self::new(costs, least.max(OF_ONE_KIND * typical))
+        Self::new(costs, least.max(ALIKE * typical))
     }
 
     /// Collects the steps in which something costs at least `least` nanoseconds. Consecutive ones are one time.
@@ -57,13 +57,12 @@ impl Times {
         self.total = self.indices().map(|index| costs[index]).sum();
     }
 
-    /// Returns the indices of all steps.
     pub(super) fn indices(&self) -> impl Iterator<Item = usize> {
         self.at.iter().cloned().flatten()
     }
 
-    /// Returns how often it happens among `steps`, whose time is `of_time` nanoseconds.
-    pub(super) fn recurrence(&self, steps: &[&StepAnalysis], of_time: f64) -> Recurrence {
+    /// Returns how often it happens among `steps`, whose time is `all_time` nanoseconds.
+    pub(super) fn recurrence(&self, steps: &[&StepAnalysis], all_time: f64) -> Recurrence {
         let times = self.at.len().max(1) as f64;
         let begins = self.at.iter().map(|time| steps[time.start].step.0);
         Recurrence {
@@ -71,7 +70,7 @@ impl Times {
             times: self.at.len() as u64,
             every_steps: self.every_steps(steps),
             nanos: (self.total / times) as u64,
-            share_of_time: self.total / of_time.max(1.0),
+            share_of_time: self.total / all_time.max(1.0),
         }
     }
 
@@ -98,7 +97,7 @@ mod tests {
     use super::*;
     use crate::verdict::tests::healthy;
 
-    fn every(costs: &[f64]) -> Option<u64> {
+    fn period(costs: &[f64]) -> Option<u64> {
         let steps = healthy(costs.len() as u64);
         let steps: Vec<&StepAnalysis> = steps.iter().collect();
         Times::new(costs, 0.5).every_steps(&steps)
@@ -108,10 +107,10 @@ mod tests {
     fn what_happens_in_every_50th_step_is_regular_even_if_some_are_not_observed() {
         let at =
             |steps: &[usize]| (0..400).map(|at| f64::from(u8::from(steps.contains(&at)))).collect::<Vec<_>>();
-        assert_eq!(every(&at(&[49, 99, 149, 199, 249])), Some(50));
-        assert_eq!(every(&at(&[49, 99, 199, 249, 299])), Some(50), "150 was not observed");
-        assert_eq!(every(&at(&[49, 50, 99, 100, 149])), Some(50), "two steps are one time");
-        assert_eq!(every(&at(&[10, 90, 110, 290])), None);
-        assert_eq!(every(&at(&[10, 90])), None, "two times may be chance");
+        assert_eq!(period(&at(&[49, 99, 149, 199, 249])), Some(50));
+        assert_eq!(period(&at(&[49, 99, 199, 249, 299])), Some(50), "150 was not observed");
+        assert_eq!(period(&at(&[49, 50, 99, 100, 149])), Some(50), "two steps are one time");
+        assert_eq!(period(&at(&[10, 90, 110, 290])), None);
+        assert_eq!(period(&at(&[10, 90])), None, "two times may be chance");
     }
 }

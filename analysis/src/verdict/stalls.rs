@@ -33,7 +33,7 @@ impl Watched<'_> {
     /// only its long stalls are returned.
     pub(super) fn stalls(&self, least: f64, beyond_chance: f64) -> Vec<Range<usize>> {
         let &[rank] = self.ranks else { return Vec::new() };
-        let (own, others) = (self.own(rank, STALL_SHARE), self.of_others(rank));
+        let (own, others) = (self.own(rank, STALL_SHARE), self.count_others(rank));
         let ranks = self.steps.first().map_or(1, |step| step.ranks.len());
         let z = excess_frequency_z(own.len(), own.len() + others, ranks);
         if own.len() >= MIN_STALLS && z >= beyond_chance && self.cost(&own) >= least {
@@ -51,7 +51,7 @@ impl Watched<'_> {
     }
 
     /// Returns the number of stalls of other single ranks.
-    fn of_others(&self, suspect: usize) -> usize {
+    fn count_others(&self, suspect: usize) -> usize {
         let is_stall = |at: usize| {
             let claim = self.claims[at].as_ref();
             claim.is_some_and(|claim| match claim.ranks[..] {
@@ -64,10 +64,10 @@ impl Watched<'_> {
 
     fn is_stall(&self, at: usize, saving: f64, rank: usize, length: f64) -> bool {
         // A recorded pause, such as a checkpoint that one rank writes, is not a stall. The savings of the suspect are without them.
-        let of_rank = self.steps[at].ranks.get(rank).and_then(Option::as_ref);
+        let analysis = self.steps[at].ranks.get(rank).and_then(Option::as_ref);
         let paused = match self.ranks == [rank] {
             true => 0.0,
-            false => of_rank.map_or(0, |rank| rank.part(Part::Pause)) as f64,
+            false => analysis.map_or(0, |rank| rank.part(Part::Pause)) as f64,
         };
         self.is_healthy[at] && saving - paused >= length * self.usual_step
     }

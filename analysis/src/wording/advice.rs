@@ -65,7 +65,8 @@ pub(crate) fn advice(finding: &Finding) -> String {
         (_, cause, _) => on_several(cause),
     };
     let has_own_code = matches!(finding.reason, Some(Reason::OwnCode | Reason::OutsidePhases));
-    let pages = has_own_code && finding.evidence.iter().any(|one| matches!(one, Evidence::Paged { .. }));
+    let pages =
+        has_own_code && finding.evidence.iter().any(|evidence| matches!(evidence, Evidence::Paged { .. }));
     if pages { format!("{text} {WHILE_PAGING}") } else { text.to_owned() }
 }
 

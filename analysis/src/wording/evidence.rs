@@ -12,7 +12,7 @@ use crate::stacks::{Place, location};
 
 impl Who<'_> {
     /// Returns whose time it is that all ranks lose alike.
-    fn of_usual(&self) -> &'static str {
+    fn usual_rank(&self) -> &'static str {
         if self.is_alone { "" } else { " of the usual rank" }
     }
 
@@ -39,7 +39,7 @@ impl Who<'_> {
                 format!("{its} {} is {} longer than the mean of the other ranks", name(*segment), units::nanos(*nanos))
             }
             Evidence::OnUsualRank { segment, nanos } => {
-                format!("the {}{} is {} per step", name(*segment), self.of_usual(), units::nanos(*nanos))
+                format!("the {}{} is {} per step", name(*segment), self.usual_rank(), units::nanos(*nanos))
             }
             Evidence::Attempts { attempts, repeated_steps } => match repeated_steps {
                 0 => format!("there were {} attempts at the job, and no step is known to be done twice", units::count(*attempts)),
@@ -121,7 +121,7 @@ impl Who<'_> {
                 last.as_ref().map_or_else(String::new, |last| format!(" ({})", last.listed())),
                 units::nanos(*nanos)
             ),
-            Evidence::Rose { what, onset } => rose(*what, self.of_usual(), onset),
+            Evidence::Rose { what, onset } => rose(*what, self.usual_rank(), onset),
             Evidence::EvenRanksSave { nanos } => {
                 format!(
                     "if no rank were slower than the mean of the others, the step would be {} shorter",
@@ -174,7 +174,7 @@ impl Who<'_> {
             Evidence::WaitsInPasses { off, waited } => format!(
                 "in forward and backward, the training thread{} is off its processor for {} per step, and it waited for \
                  a core for only {waited:.2} s per second",
-                self.of_usual(),
+                self.usual_rank(),
                 units::nanos(*off)
             ),
             Evidence::Throttled { seconds } => format!(
@@ -225,17 +225,16 @@ impl Who<'_> {
             ThreadRole::Worker | ThreadRole::WorkerThread => ("worker processes", "were"),
             ThreadRole::Main | ThreadRole::Thread => ("main thread", "was"),
         };
-        let of = match self.ranks {
+        let threads = match self.ranks {
             [_] => format!("its {whose} {were}"),
             _ => format!("the {whose} of rank {rank} {were}"),
         };
         let other = other_rank.map_or_else(String::new, |other_rank| {
             format!(", those of rank {other_rank} in {}", percent(place.other_share))
         });
-        format!("{of} in {} in {} of {} samples{other}", place.at(), percent(place.share), place.samples)
+        format!("{threads} in {} in {} of {} samples{other}", place.at(), percent(place.share), place.samples)
     }
 
-    /// Returns a line of counter-evidence.
     pub(super) fn doubt(&self, doubt: &Doubt) -> String {
         match doubt {
             Doubt::SharedCores { off } => format!(
@@ -360,11 +359,11 @@ fn episodes(count: usize, first: &[(u64, u64)]) -> String {
     format!("{count} episodes: steps {}{more}", ranges.join(", "))
 }
 
-fn rose(what: Risen, of_usual: &str, onset: &ChangePoint) -> String {
+fn rose(what: Risen, usual_rank: &str, onset: &ChangePoint) -> String {
     let what = match what {
         Risen::ExposedTransfer => "exposed transfer",
         Risen::Compute => "the median rank's compute time",
-        Risen::Part(segment) => &format!("the {}{of_usual}", name(segment)),
+        Risen::Part(segment) => &format!("the {}{usual_rank}", name(segment)),
     };
     let (before, after) = (units::nanos(onset.before_nanos), units::nanos(onset.after_nanos));
     format!(

@@ -16,13 +16,13 @@ const MIN_HOURS: f64 = 0.1;
 /// goodput.
 #[must_use]
 pub fn badput(goodput: &Goodput) -> String {
-    let uses = TimeUse::ALL.into_iter().filter(|of| !of.is_productive());
-    let mut named: Vec<(TimeUse, f64)> = uses.map(|of| (of, goodput.share(of))).collect();
+    let uses = TimeUse::ALL.into_iter().filter(|time_use| !time_use.is_productive());
+    let mut named: Vec<(TimeUse, f64)> = uses.map(|time_use| (time_use, goodput.share(time_use))).collect();
     named.retain(|(_, share)| *share >= MIN_SHARE);
     named.sort_by(|(_, a), (_, b)| b.total_cmp(a));
     let named = named.iter().take(MAX_NAMED);
     named
-        .map(|(of, share)| format!("{} {}", of.title(), units::percent(*share)))
+        .map(|(time_use, share)| format!("{} {}", time_use.title(), units::percent(*share)))
         .collect::<Vec<_>>()
         .join(", ")
 }
@@ -63,8 +63,8 @@ pub fn time(nanos: u64, computed_on: ComputedOn) -> String {
 
 /// Returns what a use is, as a phrase.
 #[must_use]
-pub fn meaning(of: TimeUse) -> &'static str {
-    match of {
+pub fn meaning(time_use: TimeUse) -> &'static str {
+    match time_use {
         TimeUse::Compute => "forward, backward and update, with the communication that they hide",
         TimeUse::StragglerWait => "waiting for a later rank",
         TimeUse::ExposedTransfer => "transfers that no compute hides",

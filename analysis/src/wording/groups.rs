@@ -25,7 +25,7 @@ pub fn rows(groups: &[GroupStats], world: u32) -> Vec<GroupRow> {
     if groups.iter().all(|stats| stats.group.ranks == world) {
         return Vec::new();
     }
-    groups.iter().flat_map(|stats| of_shape(stats, world)).collect()
+    groups.iter().flat_map(|stats| shape_rows(stats, world)).collect()
 }
 
 /// Returns the number of groups without a row of their own.
@@ -34,7 +34,7 @@ pub fn left_out(groups: &[GroupStats]) -> usize {
     groups.iter().map(|stats| stats.count as usize - stats.worst.len()).sum()
 }
 
-fn of_shape(stats: &GroupStats, world: u32) -> Vec<GroupRow> {
+fn shape_rows(stats: &GroupStats, world: u32) -> Vec<GroupRow> {
     let functions: Vec<&str> = stats.functions.iter().map(|function| Function::name(*function)).collect();
     let shape = stats.group.name(world);
     let row = |name: String, functions: String, cost: CollectiveCost, latest: String| GroupRow {
@@ -43,36 +43,37 @@ fn of_shape(stats: &GroupStats, world: u32) -> Vec<GroupRow> {
         cost,
         latest,
     };
-    let of_all = |name: String, latest: String| row(name, functions.join(", "), stats.cost, latest);
+    let whole_row = |name: String, latest: String| row(name, functions.join(", "), stats.cost, latest);
     if let [only] = &stats.worst[..] {
         let name =
             if stats.group.ranks == world { shape } else { format!("{shape}: {}", ranks(stats.group, only)) };
-        return vec![of_all(name, latest(only))];
+        return vec![whole_row(name, latest(only))];
     }
-    let of_one = |one: &OneGroup| row(ranks(stats.group, one), String::new(), one.cost, latest(one));
+    let group_row =
+        |single: &OneGroup| row(ranks(stats.group, single), String::new(), single.cost, latest(single));
     let mut rows =
-        vec![of_all(format!("{shape}, {} groups", units::count(stats.count.into())), String::new())];
-    rows.extend(stats.worst.iter().map(of_one));
+        vec![whole_row(format!("{shape}, {} groups", units::count(stats.count.into())), String::new())];
+    rows.extend(stats.worst.iter().map(group_row));
     rows
 }
 
 /// Returns the ranks of a group as text, as far as its shape determines them.
-fn ranks(group: Group, one: &OneGroup) -> String {
+fn ranks(group: Group, single: &OneGroup) -> String {
     let Group { ranks, stride } = group;
-    let at = |position: u32| one.first.0 + position * stride;
+    let at = |position: u32| single.first.0 + position * stride;
     match (ranks, stride) {
-        (1, _) => format!("rank {}", one.first),
-        (_, 0) => format!("{} ranks from {} on", units::count(ranks.into()), one.first),
-        (_, 1) => format!("ranks {} to {}", one.first, at(ranks - 1)),
+        (1, _) => format!("rank {}", single.first),
+        (_, 0) => format!("{} ranks from {} on", units::count(ranks.into()), single.first),
+        (_, 1) => format!("ranks {} to {}", single.first, at(ranks - 1)),
         (..=MAX_NAMED, _) => {
             let named: Vec<String> = (0..ranks).map(|position| at(position).to_string()).collect();
             format!("ranks {}", named.join(", "))
         }
-        _ => format!("ranks {}, {}, … {}", one.first, at(1), at(ranks - 1)),
+        _ => format!("ranks {}, {}, … {}", single.first, at(1), at(ranks - 1)),
     }
 }
 
 /// Returns the rank that the others wait for most, with its share of all waiting.
-fn latest(one: &OneGroup) -> String {
-    one.latest.map_or_else(String::new, |(rank, share)| format!("rank {rank} ({})", units::percent(share)))
+fn latest(single: &OneGroup) -> String {
+    single.latest.map_or_else(String::new, |(rank, share)| format!("rank {rank} ({})", units::percent(share)))
 }

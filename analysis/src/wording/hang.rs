@@ -47,19 +47,19 @@ pub(crate) fn hang_in_different(
     awaited: &[(Seq, Vec<Rank>)],
     instrumentation: Instrumentation,
 ) -> String {
-    let of = |(seq, ranks): &(Seq, Vec<Rank>)| {
+    let place = |(seq, ranks): &(Seq, Vec<Rank>)| {
         let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
         format!("{noun} {} in {}", names(ranks), collective(*seq, instrumentation))
     };
-    let all: Vec<String> = awaited.iter().take(MAX_STANDING).map(of).collect();
+    let all: Vec<String> = awaited.iter().take(MAX_STANDING).map(place).collect();
     format!("{} in different collectives: {}.", waited(since_seconds), all.join(", "))
 }
 
 /// Returns sentences that say where ranks stand, with a space before each.
 pub(crate) fn standing(standing: &[Standing]) -> String {
-    let sentence = |one: &Standing| {
-        let (noun, verb) = if one.ranks.len() == 1 { ("Rank", "is") } else { ("Ranks", "are") };
-        format!(" {noun} {} {verb} in {}.", names(&one.ranks), one.at)
+    let sentence = |those: &Standing| {
+        let (noun, verb) = if those.ranks.len() == 1 { ("Rank", "is") } else { ("Ranks", "are") };
+        format!(" {noun} {} {verb} in {}.", names(&those.ranks), those.at)
     };
     standing.iter().take(MAX_STANDING).map(sentence).collect()
 }

@@ -9,7 +9,7 @@ use super::listed::first_of;
 /// Says how the buckets of a module changed: `Net: 1 bucket at first; 4 buckets since step 1 (rebuilt).`
 #[must_use]
 pub fn history(module: &ModuleLayouts) -> String {
-    let of_layout = |layout: &Layout| {
+    let sizes = |layout: &Layout| {
         let number = layout.buckets.len() as u64;
         let noun = if number == 1 { "bucket" } else { "buckets" };
         let buckets = format!("{} {noun}", units::count(number));
@@ -19,7 +19,7 @@ pub fn history(module: &ModuleLayouts) -> String {
             (_, None) => format!("{buckets} after the rebuild, whose step is unknown"),
         }
     };
-    let all: Vec<String> = module.layouts.iter().map(of_layout).collect();
+    let all: Vec<String> = module.layouts.iter().map(sizes).collect();
     format!("{}: {}.", name(module), all.join("; "))
 }
 

@@ -159,7 +159,7 @@ fn restarted(finding: &Finding, recovery: f64, repeated: f64) -> String {
         1 => ("once".into(), "which cost"),
         times => (format!("{} times", units::count(times)), "and each time cost"),
     };
-    let of = match repeated > 0.0 {
+    let parts = match repeated > 0.0 {
         true => format!(
             "{} until the first step and {} of steps done again",
             units::nanos(recovery),
@@ -167,7 +167,7 @@ fn restarted(finding: &Finding, recovery: f64, repeated: f64) -> String {
         ),
         false => "until the first step".into(),
     };
-    format!("The job was restarted {times}, {total} {each} ({of}): {share} of the wall time.")
+    format!("The job was restarted {times}, {total} {each} ({parts}): {share} of the wall time.")
 }
 
 fn started_late(finding: &Finding, who: &Who<'_>, others_waited: Option<f64>) -> String {

@@ -12,7 +12,7 @@ pub fn slowdowns(what_if: &WhatIf) -> [String; 2] {
         units::significant(what_if.slowdown),
         units::percent(what_if.wasted_share)
     );
-    let of_slowest = match what_if.slowest_share.known() {
+    let slowest = match what_if.slowest_share.known() {
         Some(share) => {
             // The list has all ranks of a small job, of which 3 % are one rank.
             let slowest = if what_if.ranks.len() < MAX_RANKS {
@@ -25,7 +25,7 @@ pub fn slowdowns(what_if: &WhatIf) -> [String; 2] {
         None => String::new(),
     };
     let even = format!(
-        "It takes {} times as long as with every duration at its mean or median over all ranks{of_slowest}.",
+        "It takes {} times as long as with every duration at its mean or median over all ranks{slowest}.",
         units::significant(what_if.even_slowdown)
     );
     [alike, even]

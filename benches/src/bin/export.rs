@@ -10,6 +10,7 @@ use std::io::{BufWriter, Write as _};
 use std::path::Path;
 use std::time::Instant;
 
+use analysis::stats;
 use paceline::export::chrome::Directory;
 use paceline::export::{Format, Writer, model};
 use paceline::state::restore;
@@ -119,8 +120,6 @@ fn times(mut once: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<Vec<f64
         .collect()
 }
 
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
+fn median(rounds: &[f64]) -> f64 {
+    stats::median(rounds.iter().copied()).unwrap_or(f64::NAN)
 }

@@ -13,6 +13,7 @@ mod workload;
 
 use std::time::Instant;
 
+use analysis::stats;
 use paceline::state::run::Run;
 use paceline::store::segment::Received;
 use serde_json::{Value, json};
@@ -132,8 +133,6 @@ fn rates(records: usize, mut seconds: impl FnMut() -> f64) -> Vec<f64> {
     (0..ROUNDS).map(|_| (records as f64 / seconds()).round()).collect()
 }
 
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
+fn median(rounds: &[f64]) -> f64 {
+    stats::median(rounds.iter().copied()).unwrap_or(f64::NAN)
 }

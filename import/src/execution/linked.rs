@@ -122,7 +122,9 @@ impl Reading {
         if !kind.is_collective() {
             return OnDevice { kind, stream, bytes: None, group: None, function: None };
         }
-        let attribute = |name: &str| written.attrs.iter().find(|one| one.name == name).map(|one| &one.value);
+        let attribute = |name: &str| {
+            written.attrs.iter().find(|attribute| attribute.name == name).map(|attribute| &attribute.value)
+        };
         let own = written.pg_name.and_then(|name| serde_json::from_str::<Value>(name.get()).ok());
         let name = own.as_ref().and_then(text).or_else(|| attribute("pg_name").and_then(text));
         let size = attribute("pg_size").and_then(|size| u32::try_from(size.as_u64()?).ok());

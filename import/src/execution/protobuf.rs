@@ -76,7 +76,7 @@ impl Attribute {
 
 impl Written {
     fn attribute(&self, name: &str) -> Option<&Attribute> {
-        self.attributes.iter().find(|one| one.name == name)
+        self.attributes.iter().find(|attribute| attribute.name == name)
     }
 
     fn number(&self, name: &str) -> Option<i64> {

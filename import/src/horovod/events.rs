@@ -49,7 +49,7 @@ impl Operation {
     /// Returns when a rank was ready.
     pub(super) fn ready_on(&self, rank: u32) -> Option<i64> {
         // Most operations are of all ranks, and then a rank is in its own place.
-        let own_place = self.ready.get(rank as usize).filter(|(of, _)| *of == rank);
+        let own_place = self.ready.get(rank as usize).filter(|(first, _)| *first == rank);
         let search = || {
             let at = self.ready.binary_search_by_key(&rank, |&(rank, _)| rank).ok()?;
             self.ready.get(at)
@@ -396,7 +396,7 @@ impl Reading {
         };
         self.recorded.open = open.into_iter().map(of).collect();
         self.recorded.cycle_nanos = self.passes.cycle_nanos();
-        self.recorded.operations.sort_by_key(|one| one.end);
+        self.recorded.operations.sort_by_key(|operation| operation.end);
         self.recorded
     }
 }

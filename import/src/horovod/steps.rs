@@ -63,7 +63,7 @@ impl Steps {
             let end = operations.last().map_or(begin, |last| last.end);
             return vec![Step { number: 0, window: (begin, end), operations: 0..operations.len() }];
         };
-        let until = |time: i64| operations.partition_point(|one| one.end <= time);
+        let until = |time: i64| operations.partition_point(|operation| operation.end <= time);
         let mut from = self.begin.map_or(0, until);
         left_out(from, "before the first step (such as broadcasts of parameters)", remarks);
         let last_end = self.ends.last().copied().unwrap_or(last.end);
@@ -95,11 +95,12 @@ fn left_out(count: usize, which: &str, remarks: &mut Remarks) {
 
 /// Returns when the last operation ended that came before each tensor that is reduced again and again.
 fn begin(recorded: &Recorded) -> Option<i64> {
-    let is_once =
-        |one: &&Operation| recorded.tensors.get(&one.tensor).is_some_and(|tensor| tensor.ends.len() == 1);
+    let is_once = |operation: &&Operation| {
+        recorded.tensors.get(&operation.tensor).is_some_and(|tensor| tensor.ends.len() == 1)
+    };
     let first_again =
-        recorded.operations.iter().filter(|one| !is_once(one)).map(Operation::earliest).min()?;
-    let once = recorded.operations.iter().filter(is_once).map(|one| one.end);
+        recorded.operations.iter().filter(|operation| !is_once(operation)).map(Operation::earliest).min()?;
+    let once = recorded.operations.iter().filter(is_once).map(|operation| operation.end);
     once.filter(|end| *end <= first_again).max()
 }
 

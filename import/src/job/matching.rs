@@ -202,7 +202,7 @@ impl Lag {
         let ahead = known.or_else(|| densest(&all))?;
         let left = all
             .iter()
-            .map(|one| AGREE - one.saturating_sub(ahead).saturating_abs())
+            .map(|value| AGREE - value.saturating_sub(ahead).saturating_abs())
             .filter(|left| *left >= 0);
         Some(Self { ahead, agreeing: left.clone().count(), score: left.sum() })
     }
@@ -211,7 +211,7 @@ impl Lag {
 /// Returns the middle of the values that lie closest together. `values` are in ascending order.
 fn densest(values: &[i64]) -> Option<i64> {
     let within =
-        |from: usize| values[from..].partition_point(|one| one.saturating_sub(values[from]) <= AGREE);
+        |from: usize| values[from..].partition_point(|value| value.saturating_sub(values[from]) <= AGREE);
     let (count, from) = (0..values.len()).map(|from| (within(from), from)).max_by_key(|&(count, _)| count)?;
     Some(values[from + count / 2])
 }
@@ -222,7 +222,7 @@ fn nearest(reference: &[&Proof], own: &[&Proof], ahead: i64) -> Vec<Option<usize
     let find = |own: &&Proof| {
         let end = own.end + ahead;
         let off = |at: usize| (reference[at].end - end).saturating_abs();
-        let after = from + reference[from..].partition_point(|one| one.end < end);
+        let after = from + reference[from..].partition_point(|record| record.end < end);
         let around = [after.checked_sub(1).filter(|&at| at >= from), Some(after)].into_iter().flatten();
         let at = around
             .filter(|&at| at < reference.len())

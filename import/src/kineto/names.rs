@@ -32,14 +32,14 @@ impl<T: Eq + Hash> Numbered<T> {
 
     /// Adds those of a part that follows. Returns their numbers here, by their numbers there.
     pub(super) fn append(&mut self, next: Self) -> Vec<u32> {
-        next.in_order().into_iter().map(|one| self.number(one)).collect()
+        next.in_order().into_iter().map(|name| self.number(name)).collect()
     }
 
     /// Returns all, by number.
     pub(super) fn in_order(self) -> Vec<T> {
         let mut numbered: Vec<(T, u32)> = self.0.into_iter().collect();
         numbered.sort_unstable_by_key(|(_, number)| *number);
-        numbered.into_iter().map(|(one, _)| one).collect()
+        numbered.into_iter().map(|(name, _)| name).collect()
     }
 }
 

@@ -139,8 +139,9 @@ impl Part {
             ..event
         }));
         let group = |group: u32| groups[group as usize];
-        self.carried
-            .extend(next.carried.into_iter().map(|one| Carried { group: one.group.map(group), ..one }));
+        self.carried.extend(
+            next.carried.into_iter().map(|carried| Carried { group: carried.group.map(group), ..carried }),
+        );
         self.all_to_alls += next.all_to_alls;
         self.messages += next.messages;
         self.remarks.append(next.remarks);

@@ -66,7 +66,8 @@ fn function(kernel: &str) -> Function {
     ];
     // Types may say other things.
     let name = kernel.split('<').next().unwrap_or(kernel);
-    let name: String = name.chars().filter(|&one| one != '_').map(|one| one.to_ascii_lowercase()).collect();
+    let name: String =
+        name.chars().filter(|&letter| letter != '_').map(|letter| letter.to_ascii_lowercase()).collect();
     NAMES.iter().find(|(part, _)| name.contains(part)).map_or(Function::Other, |&(_, function)| function)
 }
 

@@ -74,8 +74,8 @@ pub(super) struct CheckArguments {
 /// The exit code if the check cannot be made, for instance because the baseline cannot be read.
 const CANNOT_TELL: u8 = 2;
 
-pub(super) fn run(arguments: &CheckArguments) -> anyhow::Result<ExitCode> {
-    match check(arguments) {
+pub(super) fn run(arguments: &CheckArguments, notable_share: f64) -> anyhow::Result<ExitCode> {
+    match check(arguments, notable_share) {
         Ok(checks) => {
             let holds = checks.iter().all(|check| check.holds);
             print(&if arguments.json { json(&checks)? } else { table(arguments, &checks) })?;
@@ -102,10 +102,10 @@ struct Check {
     sentences: Vec<String>,
 }
 
-fn check(arguments: &CheckArguments) -> anyhow::Result<Vec<Check>> {
+fn check(arguments: &CheckArguments, notable_share: f64) -> anyhow::Result<Vec<Check>> {
     let layout = Layout::new(arguments.data.path());
-    let baseline = source::report(&layout, &arguments.against)?;
-    let report = source::report(&layout, &arguments.run)?;
+    let baseline = source::report(&layout, &arguments.against, notable_share)?;
+    let report = source::report(&layout, &arguments.run, notable_share)?;
     let comparison = compare(&baseline, &report);
     let limits = [
         (Limited::StepTime, arguments.max_step_time),

@@ -25,9 +25,9 @@ pub(super) struct CompareArguments {
     json: bool,
 }
 
-pub(super) fn run(arguments: &CompareArguments) -> anyhow::Result<()> {
+pub(super) fn run(arguments: &CompareArguments, notable_share: f64) -> anyhow::Result<()> {
     let layout = Layout::new(arguments.data.path());
-    let [a, b] = [&arguments.a, &arguments.b].map(|name| source::report(&layout, name));
+    let [a, b] = [&arguments.a, &arguments.b].map(|name| source::report(&layout, name, notable_share));
     let comparison = compare(&a?, &b?);
     if arguments.json {
         return print(&format!("{}\n", serde_json::to_string_pretty(&comparison)?));

@@ -55,7 +55,7 @@ pub(super) struct ImportArguments {
     token: TokenArgument,
 }
 
-pub(super) fn run(arguments: &ImportArguments) -> anyhow::Result<()> {
+pub(super) fn run(arguments: &ImportArguments, notable_share: f64) -> anyhow::Result<()> {
     start_logging("warn");
     let paths = files::find(&arguments.paths)?;
     if let Some(tool) = arguments.like {
@@ -65,25 +65,32 @@ pub(super) fn run(arguments: &ImportArguments) -> anyhow::Result<()> {
     let run = new_run_id(&name)?;
     let Read { imported, rounds } = files::read(&paths).join(&run, &name)?;
     print(&imports::summary(&imported))?;
-    runtime::run(store(arguments, &run, rounds))
+    runtime::run(store(arguments, &run, rounds, notable_share))
 }
 
 /// Sends the batches to the server, or to one that is started for it, and prints the report.
-async fn store(arguments: &ImportArguments, run: &RunId, rounds: Vec<Round>) -> anyhow::Result<()> {
+async fn store(
+    arguments: &ImportArguments,
+    run: &RunId,
+    rounds: Vec<Round>,
+    notable_share: f64,
+) -> anyhow::Result<()> {
     let token = arguments.token.read()?;
     // An empty variable counts as none.
     let (own, address) = match arguments.server.as_ref().filter(|address| !address.is_empty()) {
         Some(address) => (None, address.trim_end_matches('/').to_owned()),
         None => {
             let listen = (std::net::Ipv4Addr::LOCALHOST, 0).into();
-            server_for(listen, arguments.data.path(), token.clone(), &[]).await?
+            server_for(listen, arguments.data.path(), token.clone(), &[], notable_share).await?
         }
     };
     let client = Client::with_token(&address, token.as_deref());
     tokio::task::spawn_blocking(move || send(&client, rounds)).await??;
     let data = arguments.data.path();
-    let Some(server) = own else { return print(&distant_report(&address, &data, run, token).await) };
-    let report = closing_report(&server.hub, &data, run).await;
+    let Some(server) = own else {
+        return print(&distant_report(&address, &data, run, token, notable_share).await);
+    };
+    let report = closing_report(&server.hub, &data, run, notable_share).await;
     let report =
         report.with_context(|| format!("run {run} is in {}, but it cannot be read", data.display()))?;
     print(&report)?;

@@ -35,10 +35,11 @@ pub(super) fn run(
     start: Start,
     attach: bool,
     page: Page,
+    notable_share: f64,
 ) -> anyhow::Result<ExitCode> {
     start_logging("warn");
     // Ranks are killed when the thread that started them exits, so this thread must start them.
-    runtime::run(launch_and_report(arguments, start, attach, page))
+    runtime::run(launch_and_report(arguments, start, attach, page, notable_share))
 }
 
 async fn launch_and_report(
@@ -46,6 +47,7 @@ async fn launch_and_report(
     start: Start,
     attach: bool,
     page: Page,
+    notable_share: f64,
 ) -> anyhow::Result<ExitCode> {
     let hooks = if attach { Some(Hooks::find()?) } else { None };
     let program = launch::find_program(&arguments.command[0])?;
@@ -61,7 +63,9 @@ async fn launch_and_report(
     let token = arguments.token.read()?;
     let (own, address) = match &arguments.server {
         Some(address) => (None, address.trim_end_matches('/').to_owned()),
-        None => server_for(arguments.listen, arguments.data.path(), token.clone(), page).await?,
+        None => {
+            server_for(arguments.listen, arguments.data.path(), token.clone(), page, notable_share).await?
+        }
     };
     print(&format!("Dashboard: {address}/runs/{run}\n"))?;
     // What an earlier attempt at this job could not send comes before what this one sends.
@@ -90,7 +94,7 @@ async fn launch_and_report(
     }
     let outcome = launch::launch(&job).await?;
     if let Some(server) = own {
-        let report = closing_report(&server.hub, &arguments.data.path(), &run).await;
+        let report = closing_report(&server.hub, &arguments.data.path(), &run, notable_share).await;
         let has_failed = outcome != ExitCode::SUCCESS;
         print(report.as_deref().unwrap_or_else(|| without_records(attach, has_failed)))?;
         if arguments.keep_serving {
@@ -106,7 +110,8 @@ async fn launch_and_report(
             ))?;
         }
     } else {
-        print(&distant_report(&job.server, &arguments.data.path(), &job.run, job.token.clone()).await)?;
+        let (data, token) = (arguments.data.path(), job.token.clone());
+        print(&distant_report(&job.server, &data, &job.run, token, notable_share).await)?;
     }
     Ok(outcome)
 }
@@ -134,8 +139,10 @@ pub(super) async fn server_for(
     data: PathBuf,
     token: Option<String>,
     page: Page,
+    notable_share: f64,
 ) -> anyhow::Result<(Option<Server>, String)> {
-    let options = Options { listen, data, token, host_names: Vec::new(), auto_traces: false, page };
+    let options =
+        Options { listen, data, token, host_names: Vec::new(), auto_traces: false, notable_share, page };
     match Server::start(options).await {
         Ok(server) => {
             let address = server.address.clone();
@@ -150,9 +157,14 @@ pub(super) async fn server_for(
 
 /// Returns the report of a run whose records this process stores in `data`, as text; `None` if the run sent no records. If its
 /// server has failed, the report is read from disk.
-pub(super) async fn closing_report(hub: &Hub, data: &Path, run: &RunId) -> Option<String> {
+pub(super) async fn closing_report(
+    hub: &Hub,
+    data: &Path,
+    run: &RunId,
+    notable_share: f64,
+) -> Option<String> {
     let report = match ended_report(hub, run, usize::MAX).await {
-        None => stored_report(data, run).await,
+        None => stored_report(data, run, notable_share).await,
         report => report,
     };
     Some(format!("\n{}", text::report(&report?)))
@@ -186,15 +198,21 @@ pub(super) async fn ended_report(hub: &Hub, run: &RunId, newest: usize) -> Optio
 }
 
 /// Returns the report of a run from the data directory; `None` if it has no records there that can be read.
-async fn stored_report(data: &Path, run: &RunId) -> Option<Report> {
+async fn stored_report(data: &Path, run: &RunId, notable_share: f64) -> Option<Report> {
     let (layout, run) = (Layout::new(data.to_owned()), run.clone());
-    let work = move || source::report(&layout, run.as_str()).ok();
+    let work = move || source::report(&layout, run.as_str(), notable_share).ok();
     tokio::task::spawn_blocking(work).await.ok().flatten()
 }
 
 /// Returns the report of a run whose records went to another server, as text. If that server does not answer, because it was
 /// stopped or killed, the report is read from `data`: a server on this data directory has stored what it acknowledged.
-pub(super) async fn distant_report(server: &str, data: &Path, run: &RunId, token: Option<String>) -> String {
+pub(super) async fn distant_report(
+    server: &str,
+    data: &Path,
+    run: &RunId,
+    token: Option<String>,
+    notable_share: f64,
+) -> String {
     let url = format!("{server}/api/v1/runs/{run}?window=all");
     let page = format!("{server}/runs/{run}");
     let work = move || -> anyhow::Result<Report> {
@@ -207,7 +225,7 @@ pub(super) async fn distant_report(server: &str, data: &Path, run: &RunId, token
     let work = move || work().map_err(|error| without_answer(&error));
     match tokio::task::spawn_blocking(work).await {
         Ok(Ok(report)) => format!("\n{}\nStored by the server: {page}\n", text::report(&report)),
-        Ok(Err(error)) => match stored_report(data, run).await {
+        Ok(Err(error)) => match stored_report(data, run, notable_share).await {
             Some(report) => format!(
                 "\n{}\nThe server at {server} {error}. This report is of what it had stored in {}. Print it \
                 again: paceline report {run}\n",

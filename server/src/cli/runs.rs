@@ -15,12 +15,13 @@ use crate::state::restore::{self, AllRuns};
 use crate::state::run::Run;
 use crate::store::directory::Layout;
 
-pub(super) fn runs(arguments: &RunsArguments) -> anyhow::Result<()> {
+pub(super) fn runs(arguments: &RunsArguments, notable_share: f64) -> anyhow::Result<()> {
     let layout = Layout::new(arguments.data.path());
     leftovers::send(Known::of_environment(&layout).as_ref());
     let now = ServerClock::start().now();
     let mut damaged = String::new();
-    let mut summary = |run: &Run| {
+    let mut summary = |run: Run| {
+        let run = run.judged_from(notable_share);
         let report = run.report(usize::MAX, now);
         for gap in report.gaps.iter().filter(|gap| gap.kind == GapKind::StoredBatches) {
             damaged.push_str(&format!("{}: {}\n", run.id(), gap.sentence));
@@ -28,7 +29,7 @@ pub(super) fn runs(arguments: &RunsArguments) -> anyhow::Result<()> {
         run.summary(&report, now)
     };
     let AllRuns { runs, aside } = restore::all(&layout)?;
-    let mut runs: Vec<RunSummary> = runs.values().map(&mut summary).collect();
+    let mut runs: Vec<RunSummary> = runs.into_values().map(&mut summary).collect();
     runs.sort_by_key(|run| std::cmp::Reverse(run.started_unix_millis));
     let unreadable: String =
         aside.iter().map(|(run, reason)| format!("{run} cannot be read: {reason}\n")).collect();

@@ -48,17 +48,17 @@ pub(super) struct ScaleArguments {
     command: Vec<std::ffi::OsString>,
 }
 
-pub(super) fn scale(arguments: &ScaleArguments, page: Page) -> anyhow::Result<()> {
+pub(super) fn scale(arguments: &ScaleArguments, page: Page, notable_share: f64) -> anyhow::Result<()> {
     start_logging("warn");
-    runtime::run(run_all(arguments, page))
+    runtime::run(run_all(arguments, page, notable_share))
 }
 
-async fn run_all(arguments: &ScaleArguments, page: Page) -> anyhow::Result<()> {
+async fn run_all(arguments: &ScaleArguments, page: Page, notable_share: f64) -> anyhow::Result<()> {
     let mut worlds = arguments.nproc.clone();
     worlds.sort_unstable();
     worlds.dedup();
     anyhow::ensure!(worlds.len() > 1, "-n needs two or more world sizes, such as -n 1,2,4");
-    let server = trials::serve(arguments.listen, &arguments.data, page).await?;
+    let server = trials::serve(arguments.listen, &arguments.data, page, notable_share).await?;
     let mut rows = Vec::new();
     let mut runs = Parts::new(arguments.repeats as usize * worlds.len());
     for repeat in 0..arguments.repeats {

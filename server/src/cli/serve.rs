@@ -8,7 +8,7 @@ use super::{ServeArguments, print, runtime, start_logging};
 use crate::http::assets::Page;
 use crate::serve::{Options, Server, close_files_to_others, raise_file_limit};
 
-pub(super) fn serve(arguments: ServeArguments, page: Page) -> anyhow::Result<()> {
+pub(super) fn serve(arguments: ServeArguments, page: Page, notable_share: f64) -> anyhow::Result<()> {
     start_logging("warn,paceline=info");
     raise_file_limit();
     close_files_to_others();
@@ -20,6 +20,7 @@ pub(super) fn serve(arguments: ServeArguments, page: Page) -> anyhow::Result<()>
             token: token.clone(),
             host_names: arguments.host_names,
             auto_traces: arguments.auto_traces,
+            notable_share,
             page,
         };
         let (mut interrupt, mut terminate) =

@@ -58,13 +58,13 @@ fn cap(text: &str) -> Result<f64, String> {
     cap.ok_or_else(|| "must be a number of MiB above 0, such as 0.5".into())
 }
 
-pub(super) fn sweep(arguments: &SweepArguments, page: Page) -> anyhow::Result<()> {
+pub(super) fn sweep(arguments: &SweepArguments, page: Page, notable_share: f64) -> anyhow::Result<()> {
     start_logging("warn");
-    runtime::run(run_all(arguments, page))
+    runtime::run(run_all(arguments, page, notable_share))
 }
 
-async fn run_all(arguments: &SweepArguments, page: Page) -> anyhow::Result<()> {
-    let server = trials::serve(arguments.listen, &arguments.data, page).await?;
+async fn run_all(arguments: &SweepArguments, page: Page, notable_share: f64) -> anyhow::Result<()> {
+    let server = trials::serve(arguments.listen, &arguments.data, page, notable_share).await?;
     let mut rows = Vec::new();
     let mut runs = Parts::new(arguments.repeats as usize * arguments.bucket_cap.len());
     for _ in 0..arguments.repeats {

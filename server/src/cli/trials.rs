@@ -29,9 +29,21 @@ pub(super) struct Trial<'a> {
 }
 
 /// Starts the server of the runs and prints its address.
-pub(super) async fn serve(listen: SocketAddr, data: &DataArgument, page: Page) -> anyhow::Result<Server> {
-    let options =
-        Options { listen, data: data.path(), token: None, host_names: Vec::new(), auto_traces: false, page };
+pub(super) async fn serve(
+    listen: SocketAddr,
+    data: &DataArgument,
+    page: Page,
+    notable_share: f64,
+) -> anyhow::Result<Server> {
+    let options = Options {
+        listen,
+        data: data.path(),
+        token: None,
+        host_names: Vec::new(),
+        auto_traces: false,
+        notable_share,
+        page,
+    };
     let server = Server::start(options).await?;
     print(&format!("Dashboard: {}\n", server.address))?;
     Ok(server)

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use analysis::baseline::Baseline;
+use analysis::verdict::NOTABLE_SHARE;
 use tokio::sync::oneshot;
 use wire::clock::ServerNanos;
 use wire::ids::{RunId, Step};
@@ -170,6 +171,8 @@ impl Restored {
 pub struct Collection {
     /// The largest size of all runs in memory, in bytes.
     most_bytes: usize,
+    /// The share of the time from which an effect on a run is a verdict.
+    pub(super) notable_share: f64,
     pub(super) held: BTreeMap<RunId, Held>,
     pub(super) shelved: BTreeMap<RunId, Shelved>,
     /// The runs that are set aside, with the reason for each.
@@ -186,7 +189,19 @@ impl Collection {
     /// Creates a collection whose runs take at most `most_bytes` in memory together.
     #[must_use]
     pub fn within(most_bytes: usize) -> Self {
-        Self { most_bytes, held: BTreeMap::new(), shelved: BTreeMap::new(), aside: BTreeMap::new() }
+        Self {
+            most_bytes,
+            notable_share: NOTABLE_SHARE,
+            held: BTreeMap::new(),
+            shelved: BTreeMap::new(),
+            aside: BTreeMap::new(),
+        }
+    }
+
+    /// Sets the share of the time from which an effect on a run that arrives, or is read from disk again, is a verdict.
+    #[must_use]
+    pub fn judged_from(self, notable_share: f64) -> Self {
+        Self { notable_share, ..self }
     }
 
     /// Returns the largest size of all runs in memory, in bytes.

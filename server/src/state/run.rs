@@ -7,6 +7,7 @@ use analysis::goodput::Lifeline;
 use analysis::hosts::{HostHistory, RankHost};
 use analysis::mfu::RankWork;
 use analysis::step::StepAnalysis;
+use analysis::verdict::NOTABLE_SHARE;
 use wire::attributes::Attributes;
 use wire::batch::{Hello, Instrumentation, Waiting};
 use wire::clock::{MonoNanos, ServerNanos, UnixNanos};
@@ -194,6 +195,8 @@ pub struct Run {
     attempts: Attempts,
     /// The claims of new processes to continue with another world size.
     world_claims: Claims,
+    /// The share of the time, 0 to 1, below which an effect is a note instead of a verdict.
+    notable_share: f64,
 }
 
 /// The batches refused since the server started.
@@ -230,6 +233,7 @@ impl Run {
             refused: Refused::default(),
             attempts: Attempts::default(),
             world_claims: Claims::default(),
+            notable_share: NOTABLE_SHARE,
         }
     }
 
@@ -354,5 +358,11 @@ impl Run {
     pub fn keeping(mut self, bytes: usize) -> Self {
         self.steps.keep(bytes);
         self
+    }
+
+    /// Sets the share of the time from which an effect is a verdict, in place of [`NOTABLE_SHARE`].
+    #[must_use]
+    pub fn judged_from(self, notable_share: f64) -> Self {
+        Self { notable_share, ..self }
     }
 }

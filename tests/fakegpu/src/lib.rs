@@ -11,7 +11,6 @@
 #![allow(unsafe_code, reason = "the callers are C code and pass pointers")]
 #![allow(clippy::undocumented_unsafe_blocks, reason = "they access pointers that the caller passes for that")]
 #![allow(clippy::missing_safety_doc, reason = "CUDA and NCCL document these functions")]
-#![allow(missing_docs, reason = "CUDA and NCCL document these functions")]
 #![allow(non_snake_case, reason = "the names are those of CUDA and NCCL")]
 
 mod cuda;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use analysis::stats;
 use wire::device::{DeviceFigure, throttle};
 use wire::live::Part;
 use wire::live::tile::Measure;
@@ -81,7 +82,7 @@ pub struct RankCost {
 #[must_use]
 pub fn costs(report: &Report, measure: Measure) -> Vec<RankCost> {
     let steps = report.steps.max(1) as f64;
-    let mut values: Vec<f64> = report.ledger.iter().map(|ledger| figure(ledger, measure) / steps).collect();
+    let values: Vec<f64> = report.ledger.iter().map(|ledger| figure(ledger, measure) / steps).collect();
     let cost = |(ledger, &nanos): (&RankLedger, &f64)| RankCost {
         rank: ledger.rank.0,
         host: host_of(&report.hosts, ledger.rank.0).unwrap_or_default().to_owned(),
@@ -89,7 +90,7 @@ pub fn costs(report: &Report, measure: Measure) -> Vec<RankCost> {
         excess_nanos: 0.0,
     };
     let mut costs: Vec<RankCost> = report.ledger.iter().zip(&values).map(cost).collect();
-    let median = median(&mut values);
+    let median = stats::lower_median(values.iter().copied()).unwrap_or(0.0);
     costs.iter_mut().for_each(|cost| cost.excess_nanos = cost.nanos - median);
     costs.sort_by(|a, b| b.nanos.total_cmp(&a.nanos).then(a.rank.cmp(&b.rank)));
     costs
@@ -104,11 +105,6 @@ fn figure(ledger: &RankLedger, measure: Measure) -> f64 {
         // How a device or host is used is not part of a step.
         Measure::Usage(_) => f64::NAN,
     }
-}
-
-fn median(values: &mut [f64]) -> f64 {
-    let Some(last) = values.len().checked_sub(1) else { return 0.0 };
-    *values.select_nth_unstable_by(last / 2, f64::total_cmp).1
 }
 
 /// Returns the host of a rank.

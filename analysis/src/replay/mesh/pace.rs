@@ -112,14 +112,14 @@ impl Waypoints {
     pub(super) fn as_others(&self, rank: usize, among: &[usize]) -> Option<Pace> {
         let kind = &self.kinds[self.kind[rank]];
         let alike: Vec<usize> =
-            among.iter().copied().filter(|&one| self.kind[one] == self.kind[rank]).collect();
+            among.iter().copied().filter(|&other| self.kind[other] == self.kind[rank]).collect();
         let others = kind.ranks.checked_sub(alike.len()).filter(|others| *others > 0)? as f64;
         let mean = |sum: f64, those: f64| (sum - those).max(0.0) / others;
         let place = |(place, own): (&Waypoint, &f64)| {
-            let those = alike.iter().filter_map(|&one| self.ranks[one].0.get(place)).sum();
+            let those = alike.iter().filter_map(|&other| self.ranks[other].0.get(place)).sum();
             (*own, mean(kind.places[place], those))
         };
-        let total = mean(kind.total.iter().sum(), alike.iter().map(|&one| self.ranks[one].1).sum());
+        let total = mean(kind.total.iter().sum(), alike.iter().map(|&other| self.ranks[other].1).sum());
         let (own, own_total) = &self.ranks[rank];
         let mut places: Vec<(f64, f64)> = own.iter().map(place).collect();
         places.extend([(0.0, 0.0), (*own_total, total)]);

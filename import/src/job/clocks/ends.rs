@@ -87,10 +87,10 @@ fn begun(all: &[Ended], ranks: usize) -> Vec<Option<i64>> {
     }
     loop {
         let mut found: Vec<Vec<i64>> = vec![Vec::new(); ranks];
-        for one in all {
-            let placed = one.ends.iter().find_map(|end| Some(end.at.saturating_add(offsets[end.rank]?)));
+        for ended in all {
+            let placed = ended.ends.iter().find_map(|end| Some(end.at.saturating_add(offsets[end.rank]?)));
             let Some(placed) = placed else { continue };
-            for end in one.ends.iter().filter(|end| offsets[end.rank].is_none()) {
+            for end in ended.ends.iter().filter(|end| offsets[end.rank].is_none()) {
                 found[end.rank].push(placed.saturating_sub(end.at));
             }
         }
@@ -119,7 +119,7 @@ fn settle(of: &[&Ended], offsets: &mut [Option<i64>]) {
 /// Returns by how much each rank ends after all, in each of its collectives.
 fn by_rank(of: &[&Ended], offsets: &[Option<i64>]) -> Vec<Vec<i64>> {
     let mut by_rank: Vec<Vec<i64>> = vec![Vec::new(); offsets.len()];
-    for (rank, off) in of.iter().filter_map(|one| one.off(offsets)).flatten() {
+    for (rank, off) in of.iter().filter_map(|ended| ended.off(offsets)).flatten() {
         by_rank[rank].push(off);
     }
     by_rank
@@ -127,8 +127,8 @@ fn by_rank(of: &[&Ended], offsets: &[Option<i64>]) -> Vec<Vec<i64>> {
 
 /// Returns the collectives whose ends lie about as close as those of the others.
 fn agreeing<'a>(all: &'a [Ended], offsets: &[Option<i64>]) -> Vec<&'a Ended> {
-    let apart = |one: &Ended| {
-        let off = one.off(offsets)?;
+    let apart = |ended: &Ended| {
+        let off = ended.off(offsets)?;
         let (_, last) = off.iter().max_by_key(|(_, off)| *off)?;
         let (_, first) = off.iter().min_by_key(|(_, off)| *off)?;
         Some(last.saturating_sub(*first))
@@ -137,16 +137,16 @@ fn agreeing<'a>(all: &'a [Ended], offsets: &[Option<i64>]) -> Vec<&'a Ended> {
     let usual = middle(&mut apart.iter().copied().flatten().collect::<Vec<_>>()).unwrap_or(0);
     let most = usual.max(APART_NANOS as i64).saturating_mul(FAR);
     let agrees =
-        |(one, apart): (&'a Ended, &Option<i64>)| apart.is_some_and(|apart| apart <= most).then_some(one);
+        |(ended, apart): (&'a Ended, &Option<i64>)| apart.is_some_and(|apart| apart <= most).then_some(ended);
     all.iter().zip(&apart).filter_map(agrees).collect()
 }
 
 /// Returns the error of each clock; `None` if no collective says it.
 fn errors(of: &[&Ended], offsets: &[Option<i64>]) -> Vec<Option<u64>> {
     let mut shortest = vec![u64::MAX; offsets.len()];
-    for one in of {
-        for end in &one.ends {
-            shortest[end.rank] = shortest[end.rank].min(one.shortest);
+    for ended in of {
+        for end in &ended.ends {
+            shortest[end.rank] = shortest[end.rank].min(ended.shortest);
         }
     }
     let error = |(off, shortest): (Vec<i64>, u64)| {

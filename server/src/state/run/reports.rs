@@ -14,7 +14,6 @@ use wire::views::{
 
 use super::faults::Faults;
 use super::{REPORTING_NANOS, RankState, Run};
-use crate::settings;
 use crate::state::budget::RECENT_STEPS;
 
 /// The largest number of events in a report.
@@ -111,9 +110,9 @@ impl Run {
             work: self.ranks.first(ranks).map(|rank| rank.map(RankState::work)).collect(),
             other_layouts: self.other_layouts(&layouts),
             layouts,
-            traced: self.traced.clone(),
+            compared_traces: self.traced.clone(),
             summaries: self.ranks.first(ranks).map(|rank| rank?.summary.clone()).collect(),
-            notable_share: settings::notable_share(),
+            notable_share: self.notable_share,
             hidden_steps: self.recalled.hidden().map(|step| step.0).collect(),
             goodput: self.goodput(now),
             course: Vec::new(),

@@ -127,12 +127,10 @@ impl Task {
     }
 
     pub(super) fn ingest(&mut self, batch: Batch, received: ServerNanos) -> Result<(), ApplyError> {
-        let id = batch.run.clone();
-        let held = self
-            .runs
-            .held
-            .entry(id.clone())
-            .or_insert_with(|| Held::new(Run::new(id.clone(), batch.world_size, received)));
+        let (id, notable_share) = (batch.run.clone(), self.runs.notable_share);
+        let held = self.runs.held.entry(id.clone()).or_insert_with(|| {
+            Held::new(Run::new(id.clone(), batch.world_size, received).judged_from(notable_share))
+        });
         held.run.ingest(batch, received)?;
         held.changed();
         self.queue(&id);

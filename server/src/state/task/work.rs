@@ -134,10 +134,13 @@ impl Task {
 
     fn start_load(&mut self, run: RunId) {
         let Some(layout) = self.layout.clone() else { return };
+        let notable_share = self.runs.notable_share;
         self.under_way.loading += 1;
         self.threads.spawn_blocking(move || {
             let loaded = guarded(|| restore::run(&layout, &run).map_err(|error| error.to_string()));
-            let loaded = loaded.and_then(|loaded| loaded).map(|loaded| loaded.map(Box::new));
+            let loaded = loaded
+                .and_then(|loaded| loaded)
+                .map(|loaded| loaded.map(|run| Box::new(run.judged_from(notable_share))));
             Outcome::Loaded { run, loaded }
         });
     }

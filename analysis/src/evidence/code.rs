@@ -11,7 +11,7 @@ mod compared;
 mod loaders;
 mod now_and_then;
 
-pub(crate) use loaders::settle as settle_loaders;
+pub(super) use loaders::settle as settle_loaders;
 
 use std::sync::Arc;
 
@@ -29,13 +29,10 @@ use crate::step::StepAnalysis;
 pub(crate) struct Code<'a> {
     /// The newest stacks that were asked for.
     pub(crate) stacks: &'a [Option<Arc<Stacks>>],
-    /// The stacks of long steps.
     pub(crate) long_steps: &'a [Vec<Arc<LongStep>>],
     /// The lines that ranks report.
     pub(crate) lines: &'a [Vec<SpanLine>],
-    /// The clocks.
     pub(crate) fits: &'a [Option<ClockFit>],
-    /// The observed steps.
     pub(crate) steps: &'a [&'a StepAnalysis],
 }
 
@@ -46,19 +43,19 @@ impl<'a> Code<'a> {
         all.map(|line| &line.frame).collect()
     }
 
-    fn profile_of(&self, rank: u32) -> Option<&'a Profile> {
+    fn profile(&self, rank: u32) -> Option<&'a Profile> {
         self.stacks.get(rank as usize)?.as_ref()?.profile()
     }
 
     /// Returns the window of a step on the server's clock.
-    fn window_of(&self, step: u64) -> Option<(ServerNanos, ServerNanos)> {
-        let at = self.steps.binary_search_by_key(&step, |one| one.step.0).ok()?;
+    pub(super) fn window(&self, step: u64) -> Option<(ServerNanos, ServerNanos)> {
+        let at = self.steps.binary_search_by_key(&step, |analysis| analysis.step.0).ok()?;
         self.steps[at].window
     }
 }
 
 /// Adds the line of code to a finding, if what is known shows it.
-pub(crate) fn explain(finding: &mut Finding, code: &Code<'_>) {
+pub(super) fn explain(finding: &mut Finding, code: &Code<'_>) {
     let found = match (finding.statement, &finding.verdict.culprit) {
         (_, None) => None,
         (Statement::NowAndThen { .. }, Some(_)) => now_and_then::find(finding, code),

@@ -7,7 +7,7 @@ use crate::finding::{Evidence, Finding, Reason};
 
 /// Corrects a finding on slow compute where compute is inferred: to the host if the rank's device is idle, and to an unknown
 /// cause without any evidence that its kernels are slow. Comes after all evidence is added.
-pub(crate) fn explain(finding: &mut Finding) {
+pub(super) fn explain(finding: &mut Finding) {
     let verdict = &mut finding.verdict;
     if verdict.cause != Cause::Compute {
         return;
@@ -17,7 +17,7 @@ pub(crate) fn explain(finding: &mut Finding) {
         verdict.cause = Cause::Host;
         return;
     }
-    let shows = |of: fn(&Evidence) -> bool| finding.evidence.iter().any(of);
+    let shows = |is: fn(&Evidence) -> bool| finding.evidence.iter().any(is);
     if shows(|evidence| matches!(evidence, Evidence::SlowerKernels { .. } | Evidence::InTrace { .. })) {
         return;
     }
@@ -31,7 +31,7 @@ pub(crate) fn explain(finding: &mut Finding) {
 
 /// Corrects a finding on a job whose files hold only collectives: all other time is `other`, whether the rank computed or its host
 /// was late.
-pub(crate) fn explain_unrecorded(finding: &mut Finding) {
+pub(super) fn explain_unrecorded(finding: &mut Finding) {
     let verdict = &mut finding.verdict;
     if matches!(verdict.cause, Cause::Compute | Cause::Host) {
         (verdict.cause, verdict.confidence) = (Cause::Unknown, Confidence::Medium);

@@ -1,11 +1,15 @@
-//! Tests of host histories and of their effect on verdicts.
+//! Tests of what host histories change in verdicts.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use wire::views::Verdict;
+use timing::clocks::ClockFit;
+use wire::clock::MonoNanos;
+use wire::host::{HostFigure, HostSample};
 
 use super::*;
-use crate::finding::{Segment, Statement};
+use crate::finding::Segment;
+use crate::hosts::{HostHistory, RankHost};
 use crate::verdict::fixture::against_rank_1;
 use crate::wording;
 
@@ -46,21 +50,6 @@ fn unexplained(cause: Cause) -> Verdict {
 use HostFigure::{Busy, IoPressure, MainWaited, MajorFaults, MemoryPressure, Ran, Stolen, Throttled, Waited};
 
 const QUIET: [(HostFigure, u64); 4] = [(Ran, 900), (Busy, 910), (Stolen, 0), (Waited, 10)];
-
-#[test]
-fn window_sums_are_exact_however_old_the_samples_are() {
-    let mut history = HostHistory::default();
-    for at in 1..=100_000 {
-        history.add(&sample(at, "0", &[(Ran, 500)]));
-    }
-    assert!(history.spans.len() <= SPANS_PER_LEVEL * 18, "{}", history.spans.len());
-    let all = history.within((MonoNanos(0), MonoNanos(100_000 * SECOND)));
-    assert_eq!(all.share(Ran, HostFigure::Capacity), Some(0.5));
-    assert_eq!(all.get(HostFigure::Interval), Some(100_000.0));
-    let recent = history.within((MonoNanos(99_999 * SECOND), MonoNanos(100_000 * SECOND)));
-    assert_eq!(recent.get(HostFigure::Interval), Some(1.0), "the newest second is a span of its own");
-    assert_eq!(recent.get(Busy), None, "no sample has this figure");
-}
 
 #[test]
 fn other_processes_on_the_cores_of_a_rank_are_named() {

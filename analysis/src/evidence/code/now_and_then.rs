@@ -58,7 +58,7 @@ fn sampled(finding: &Finding, suspects: &[u32], code: &Code<'_>) -> Option<Evide
 /// Returns the line in which the loader workers of a rank mostly are, if they do not keep up. A rank takes stacks of itself and not of
 /// them. Workers that start again, for instance, are at work for a short time.
 fn of_workers(rank: u32, code: &Code<'_>) -> Option<Evidence> {
-    let profile = code.profile_of(rank)?;
+    let profile = code.profile(rank)?;
     loaders::busy(profile)?;
     let place = busiest(profile, During::Input, &code.pauses())?;
     (place.role == ThreadRole::Worker).then_some(Evidence::InCode { place, rank, other_rank: None })
@@ -70,7 +70,7 @@ fn profiles<'a>(rank: u32, steps: &[u64], code: &Code<'a>) -> Vec<&'a Profile> {
     else {
         return Vec::new();
     };
-    let windows = steps.iter().filter_map(|&step| code.window_of(step));
+    let windows = steps.iter().filter_map(|&step| code.window(step));
     let found = windows.flat_map(|window| within(long.iter().map(AsRef::as_ref), fit, window));
     found.collect()
 }

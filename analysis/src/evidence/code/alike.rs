@@ -17,16 +17,16 @@ pub(super) fn find(finding: &Finding, code: &Code<'_>) -> Option<Evidence> {
         _ => return None,
     };
     let pauses = code.pauses();
-    let of_rank = |rank: u32| Some((rank, busiest(code.profile_of(rank)?, during, &pauses)?));
-    let found = (0..code.stacks.len() as u32).find_map(of_rank);
+    let place = |rank: u32| Some((rank, busiest(code.profile(rank)?, during, &pauses)?));
+    let found = (0..code.stacks.len() as u32).find_map(place);
     let sampled = found.map(|(rank, place)| Evidence::InCode { place, rank, other_rank: None });
-    sampled.or_else(|| if during == During::Input { of_input(code) } else { None })
+    sampled.or_else(|| if during == During::Input { input_line(code) } else { None })
 }
 
-fn of_input(code: &Code<'_>) -> Option<Evidence> {
-    let of_rank = |(rank, lines): (usize, &Vec<SpanLine>)| {
+fn input_line(code: &Code<'_>) -> Option<Evidence> {
+    let line = |(rank, lines): (usize, &Vec<SpanLine>)| {
         let line = lines.iter().find(|line| line.kind == SpanKind::Input)?;
         Some(Evidence::Called { frame: line.frame.clone(), rank: rank as u32 })
     };
-    code.lines.iter().enumerate().find_map(of_rank)
+    code.lines.iter().enumerate().find_map(line)
 }

@@ -13,9 +13,9 @@ const HOLDS: f64 = 0.5;
 /// Compares the first suspect with another rank.
 pub(super) fn find(finding: &Finding, suspects: &[u32], code: &Code<'_>) -> Option<Evidence> {
     let rank = *suspects.first()?;
-    let own = code.profile_of(rank)?;
+    let own = code.profile(rank)?;
     let others = (0..code.stacks.len() as u32).filter(|rank| !suspects.contains(rank));
-    let (other_rank, other) = others.filter_map(|rank| Some((rank, code.profile_of(rank)?))).next()?;
+    let (other_rank, other) = others.filter_map(|rank| Some((rank, code.profile(rank)?))).next()?;
     let is_input = finding.verdict.cause == Cause::Input;
     let place = stacks::place(own, other, is_input)?;
     if is_input && stacks::is_of_training(&place) {

@@ -13,7 +13,7 @@ use crate::traces;
 const LEAST_SHARE: f64 = 0.05;
 
 /// Adds what differs most to a finding on slow compute, if a trace of one of its ranks is compared with another rank's.
-pub(crate) fn explain(finding: &mut Finding, compared: Option<&TraceComparison>) {
+pub(super) fn explain(finding: &mut Finding, compared: Option<&TraceComparison>) {
     if finding.verdict.cause.is_slow_compute() {
         compared.into_iter().for_each(|compared| add(finding, compared));
     }
@@ -21,7 +21,7 @@ pub(crate) fn explain(finding: &mut Finding, compared: Option<&TraceComparison>)
 
 /// Adds what differs most between the first rank that a finding names and the first other rank with a trace, if the run is
 /// imported. The traces are of the steps that are judged.
-pub(crate) fn explain_imported(finding: &mut Finding, summaries: &[Option<Arc<TraceSummary>>]) {
+pub(super) fn explain_imported(finding: &mut Finding, summaries: &[Option<Arc<TraceSummary>>]) {
     let Some(culprit) = &finding.verdict.culprit else { return };
     let named = culprit.ranks();
     let of = |at: usize| Some((Rank(at as u32), &**summaries.get(at)?.as_ref()?));
@@ -43,8 +43,8 @@ const MOSTLY: f64 = 0.5;
 /// A host that runs ahead of its device keeps it busy. One that waits for its device `s` per step, while the device waits for it
 /// `i` per step, does one after the other what both could do at once: up to the smaller of both is saved without the
 /// synchronization. If `s` is small, the host has no time to wait: it is too slow itself.
-pub(crate) fn explain_idle(finding: &mut Finding, summaries: &[Option<Arc<TraceSummary>>]) {
-    let idle = finding.evidence.iter().find_map(|one| match one {
+pub(super) fn explain_idle(finding: &mut Finding, summaries: &[Option<Arc<TraceSummary>>]) {
+    let idle = finding.evidence.iter().find_map(|evidence| match evidence {
         Evidence::OnUsualRank { segment: Segment::Idle, nanos } => Some(*nanos),
         _ => None,
     });

@@ -18,7 +18,7 @@ fn differences(own: &Activity, other: &Activity, other_rank: u32) -> Vec<Evidenc
         let burst_seconds = own.span_nanos as f64 / 1e9;
         Evidence::SlowerKernels { share: ratio - 1.0, other_rank, burst_seconds }
     });
-    let idle = |of: &Activity| of.idle_nanos as f64 / of.span_nanos.max(1) as f64;
+    let idle = |activity: &Activity| activity.idle_nanos as f64 / activity.span_nanos.max(1) as f64;
     let (own, other) = (idle(own), idle(other));
     let idler = (own > other + IDLER).then_some(Evidence::IdlerDevice { own, other, other_rank });
     slower.into_iter().chain(idler).collect()
@@ -45,7 +45,7 @@ fn peer(bursts: &[Option<Activity>], suspects: &[u32]) -> Option<u32> {
 }
 
 /// Adds evidence from bursts to a finding on ranks, if one of them and some other rank have a burst.
-pub(crate) fn explain(finding: &mut Finding, bursts: &[Option<Activity>]) {
+pub(super) fn explain(finding: &mut Finding, bursts: &[Option<Activity>]) {
     let Some(culprit) = &finding.verdict.culprit else { return };
     let suspects = culprit.ranks();
     let of = |rank: u32| bursts.get(rank as usize).and_then(Option::as_ref);

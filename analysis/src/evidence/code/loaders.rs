@@ -19,7 +19,7 @@ use crate::verdict::{Findings, MIN_SHARE, hours_per_day};
 const BUSY: f64 = 0.8;
 
 /// Replaces the verdicts on ranks that wait for their input by one on all ranks, if the loaders of two of them do not keep up.
-pub(crate) fn settle(found: &mut Findings, code: &Code<'_>) {
+pub(in crate::evidence) fn settle(found: &mut Findings, code: &Code<'_>) {
     let Some(evidence) = found.verdicts.iter().find_map(|finding| busy_loaders(finding, code)) else {
         return;
     };
@@ -48,7 +48,7 @@ fn busy_loaders(finding: &Finding, code: &Code<'_>) -> Option<Vec<Evidence>> {
     {
         return None;
     }
-    let busy = |rank: u32| Some((rank, busy(code.profile_of(rank)?)?));
+    let busy = |rank: u32| Some((rank, busy(code.profile(rank)?)?));
     let named = verdict.culprit.as_ref()?.ranks();
     let ranks = 0..code.stacks.len() as u32;
     let others = ranks.filter(|rank| !named.contains(rank));
@@ -58,7 +58,7 @@ fn busy_loaders(finding: &Finding, code: &Code<'_>) -> Option<Vec<Evidence>> {
     if !(named.is_empty() || named.contains(&of[0].0)) {
         return None;
     }
-    let place = busiest(code.profile_of(of[0].0)?, During::Input, &code.pauses());
+    let place = busiest(code.profile(of[0].0)?, During::Input, &code.pauses());
     let place = place.map(|place| Evidence::InCode { place, rank: of[0].0, other_rank: None });
     Some(place.into_iter().chain([Evidence::LoadersAtWork { of }]).collect())
 }
@@ -74,7 +74,7 @@ fn lost_to_input(accounts: &[StepAccount], others: &[Finding]) -> f64 {
 
 /// Leaves to ranks that take turns at being last what is not a wait for input.
 fn leave_to_turns(found: &mut Findings, accounts: &[StepAccount]) {
-    let mean = |of: &dyn Fn(&StepAccount) -> f64| stats::mean(accounts.iter().map(of)).unwrap_or(0.0);
+    let mean = |value: &dyn Fn(&StepAccount) -> f64| stats::mean(accounts.iter().map(value)).unwrap_or(0.0);
     let rest = mean(&|account| account.uneven.nanos - account.uneven(Part::Input));
     let share = rest / mean(&StepAccount::total).max(1.0);
     for list in [&mut found.verdicts, &mut found.notes] {
