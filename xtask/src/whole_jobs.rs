@@ -41,7 +41,6 @@ const SHARING: [(&str, &[&str]); 2] = [
     (
         "hooks",
         &[
-            "captures::",
             "cuda_hook::",
             "cuda_sources::",
             "layouts::",
