@@ -8,6 +8,7 @@ use axum::http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use paceline::captures::Capturing;
 use paceline::clock::ServerClock;
+use paceline::http::assets::Asset;
 use paceline::http::guard::Guard;
 use paceline::http::{App, router};
 use paceline::ingest::Intake;
@@ -27,6 +28,9 @@ use wire::event::{BucketRecord, Event, Source, Span, SpanKind, StepRecord};
 use wire::ids::{BatchSeq, Bucket, Comm, Incarnation, Rank, RunId, Seq, Step};
 
 use super::memory::MemoryDisk;
+
+/// A page of one document: without it, every path beyond the API is answered 503.
+static PAGE: [Asset; 1] = [Asset { path: "index.html", plain: b"<!doctype html>", br: None, gz: None }];
 
 /// A server, and what keeps it running.
 pub struct Tried {
@@ -65,7 +69,7 @@ impl Tried {
             hub,
             log,
             captures,
-            page: &[],
+            page: &PAGE,
             metrics,
             clock,
             guard,
