@@ -37,6 +37,7 @@ use crate::http::assets::Page;
 use crate::launch::Start;
 use crate::launch::launcher::starts_its_ranks;
 use crate::printable::printable;
+use crate::serve::Presentation;
 use crate::settings;
 use crate::store::directory;
 
@@ -332,13 +333,14 @@ struct ExportArguments {
 #[must_use]
 pub fn main(arguments: Arguments, page: Page) -> ExitCode {
     let notable_share = arguments.verdict_share;
+    let presentation = Presentation { page, notable_share };
     let outcome = match arguments.command {
         Command::Run(arguments) => {
             let (start, attach) = arguments.start();
-            run::run(arguments.job, start, attach, page, notable_share)
+            run::run(arguments.job, start, attach, presentation)
         }
-        Command::Attach(arguments) => run::run(arguments.job, Start::Launcher, true, page, notable_share),
-        Command::Serve(arguments) => serve::serve(arguments, page, notable_share).map(|()| ExitCode::SUCCESS),
+        Command::Attach(arguments) => run::run(arguments.job, Start::Launcher, true, presentation),
+        Command::Serve(arguments) => serve::serve(arguments, presentation).map(|()| ExitCode::SUCCESS),
         Command::Runs(arguments) => runs::runs(&arguments, notable_share).map(|()| ExitCode::SUCCESS),
         Command::Report(arguments) => report::report(&arguments, notable_share).map(|()| ExitCode::SUCCESS),
         Command::Export(arguments) => export::export(&arguments).map(|()| ExitCode::SUCCESS),
@@ -347,12 +349,8 @@ pub fn main(arguments: Arguments, page: Page) -> ExitCode {
         Command::Check(arguments) => check::run(&arguments, notable_share),
         Command::Plan(arguments) => plan::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::WhatIf(arguments) => what_if::run(&arguments).map(|()| ExitCode::SUCCESS),
-        Command::Scale(arguments) => {
-            scale::scale(&arguments, page, notable_share).map(|()| ExitCode::SUCCESS)
-        }
-        Command::Sweep(arguments) => {
-            sweep::sweep(&arguments, page, notable_share).map(|()| ExitCode::SUCCESS)
-        }
+        Command::Scale(arguments) => scale::scale(&arguments, presentation).map(|()| ExitCode::SUCCESS),
+        Command::Sweep(arguments) => sweep::sweep(&arguments, presentation).map(|()| ExitCode::SUCCESS),
         Command::Burst(arguments) => burst::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Stacks(arguments) => stacks::run(&arguments).map(|()| ExitCode::SUCCESS),
         Command::Trace(arguments) => trace::run(&arguments).map(|()| ExitCode::SUCCESS),

@@ -1,5 +1,5 @@
 //! Ingestion, whoever carries the batches: a frame is decoded within the memory for batches in flight and passed to the
-//! hub, which checks it, makes it durable, applies it, and only then acknowledges it.
+//! hub, which checks it, makes it durable, acknowledges it and applies it.
 
 mod arriving;
 mod room;

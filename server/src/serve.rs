@@ -48,7 +48,7 @@ use crate::vitals::Vitals;
 const REQUEST_GRACE: Duration = Duration::from_millis(500);
 /// The time that logs being sealed get when the server stops.
 const SEAL_GRACE: Duration = Duration::from_secs(5);
-/// The time after which batches that someone removed from the disk are missed, whether or not their run goes on.
+/// The time between two looks for batches that someone removed from the disk.
 const LOOK_FOR_LOSSES_EVERY: Duration = Duration::from_secs(5);
 /// The smallest length of a token, in characters.
 const MIN_TOKEN: usize = 8;
@@ -68,10 +68,17 @@ pub struct Options {
     pub host_names: Vec<String>,
     /// Whether to ask for traces because of verdicts on slow compute.
     pub auto_traces: bool,
-    /// The share of the time, 0 to 1, below which an effect is a note instead of a verdict.
-    pub notable_share: f64,
+    /// How runs are presented.
+    pub presentation: Presentation,
+}
+
+/// How a server presents runs. It is the same for every server that the program starts.
+#[derive(Clone, Copy, Debug)]
+pub struct Presentation {
     /// The dashboard.
     pub page: Page,
+    /// The share of the time, 0 to 1, below which an effect is a note instead of a verdict.
+    pub notable_share: f64,
 }
 
 /// A server. It runs until [`Self::stop`].
@@ -84,8 +91,8 @@ pub struct Server {
     pub vitals: Vitals,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
-    /// What goes on beside the listener, until the server stops.
-    aside: Vec<JoinHandle<()>>,
+    /// The tasks beside the listener.
+    tasks: Vec<JoinHandle<()>>,
     sealing: std::thread::JoinHandle<()>,
     // Last, because fields are dropped in order: the directory is released after everything else.
     _held: Held,
@@ -106,7 +113,7 @@ impl Server {
         let metrics = Arc::new(Metrics::new());
         let vitals = Vitals::default();
         let (AllRestored { runs, unsealed, stored }, runs_at) =
-            (restore_all(&layout, clock, options.notable_share).await?, layout.clone());
+            (restore_all(&layout, clock, options.presentation.notable_share).await?, layout.clone());
         let (sealer, sealing) =
             Sealer::start(layout.clone(), &vitals).context("cannot start the sealer thread")?;
         sealer.seal_later(unsealed);
@@ -131,18 +138,18 @@ impl Server {
         let over = runs.over();
         let hub = Hub::start(runs, clock, metrics.clone(), &vitals, log.clone(), Some(runs_at.clone()));
         let intake = Intake::new(hub.clone(), metrics.server.clone(), clock);
-        let mut aside = vec![
+        let mut tasks = vec![
             tokio::spawn(close_ended(hub.clone(), log.clone(), over)),
             tokio::spawn(tell_losses(hub.clone(), log.clone())),
         ];
         let captures = Capturing::new(hub.clone(), runs_at, clock);
-        aside.extend(options.auto_traces.then(|| tokio::spawn(captures.clone().trace_verdicts())));
+        tasks.extend(options.auto_traces.then(|| tokio::spawn(captures.clone().trace_verdicts())));
         let (stop, stopping) = watch::channel(false);
         let app = App {
             hub: hub.clone(),
             log,
             captures,
-            page: options.page,
+            page: options.presentation.page,
             metrics,
             clock,
             guard: Arc::new(guard),
@@ -154,18 +161,18 @@ impl Server {
             stopping: stopping.clone(),
         };
         let task = tokio::spawn(connections::serve(listener, http::router(app), files_allowed(), stopping));
-        Ok(Self { address, hub, vitals, stop, task, aside, sealing, _held: held })
+        Ok(Self { address, hub, vitals, stop, task, tasks, sealing, _held: held })
     }
 
     /// Stops accepting requests, waits briefly for those in progress, ends live streams, and seals logs of ended runs.
     pub async fn stop(self) {
-        let Self { stop, mut task, aside, sealing, hub, _held, .. } = self;
+        let Self { stop, mut task, tasks, sealing, hub, _held, .. } = self;
         stop.send_replace(true);
         if tokio::time::timeout(REQUEST_GRACE, &mut task).await.is_err() {
             task.abort();
             let _aborted = task.await;
         }
-        for task in aside {
+        for task in tasks {
             task.abort();
             let _aborted = task.await;
         }
@@ -350,7 +357,7 @@ async fn close_ended(hub: Hub, log: Log, mut closed: BTreeSet<RunId>) {
     }
 }
 
-/// Tells the hub what someone removed from the disk. A run that goes on finds out at its next batch; one that is silent would not.
+/// Tells the hub what someone removed from the disk. The next batch of a run would find it too, but a silent run has none.
 async fn tell_losses(hub: Hub, log: Log) {
     let mut due = tokio::time::interval(LOOK_FOR_LOSSES_EVERY);
     due.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -1,4 +1,4 @@
-//! Simulates storage faults: runs the real log, sealer, recovery, restoring and run on a disk that fails in many ways, from a
+//! Simulates storage faults: runs the real log, sealer, recovery and runs on a disk that fails in many ways, from a
 //! seed.
 //!
 //! A seed plays several starts of the server. In each one the server starts, accepts batches of two ranks, closes the log's
@@ -10,7 +10,7 @@
 //! - no batch is on disk that was not sent;
 //! - if the folder was removed and the run went on, the loss is reported;
 //! - if no bit flipped, no batch is missing; if also no fault was ambiguous, no damage is reported;
-//! - a step of which the batches of all ranks were accepted is complete in the figures, live and from disk, or the
+//! - if the batches of all ranks with a step were accepted, the step is complete in the figures, live and from disk, or the
 //!   report says what they lack. It says so only if there was a fault other than a stall.
 //!
 //! `PACELINE_SEEDS` sets the number of seeds (5,000). `PACELINE_SEED` plays one seed and prints its trace.
@@ -45,8 +45,10 @@ use disk::{Faults, SimulatedDisk};
 const SEEDS: u64 = 5_000;
 const RANKS: u32 = 2;
 const ROOT: &str = "/data";
-/// The time from one step of the job to the next. In a stall of a minute, a fast job does more steps than may be open.
-const STEP_NANOS: [i64; 2] = [250_000_000, 5_000_000_000];
+/// The length of a step of a fast job. In a stall of two minutes, it does more steps than may be open.
+const FAST_STEP_NANOS: i64 = 250_000_000;
+/// The length of a step of any other job.
+const SLOW_STEP_NANOS: i64 = 5_000_000_000;
 /// The time after which an agent sends again.
 const SENDS_EVERY_NANOS: i64 = 500_000_000;
 /// How long a server waits for batches between two of them, in nanoseconds.
@@ -95,7 +97,7 @@ struct Agent {
     acknowledged: Vec<u64>,
     /// The first step that is in none of them.
     next_step: u64,
-    /// Whether the newest batch is to be sent again.
+    /// Whether the agent sends the newest batch again.
     tries_again: bool,
 }
 
@@ -317,7 +319,8 @@ impl World {
 
     /// Appends one batch of each of some ranks, as one group.
     fn send(&mut self, writer: &mut Writer) -> Result<Option<Closed>, StoreError> {
-        let done = (self.disk.now().0 / STEP_NANOS[usize::from(!self.has_stalls)]) as u64;
+        let step_nanos = if self.has_stalls { FAST_STEP_NANOS } else { SLOW_STEP_NANOS };
+        let done = (self.disk.now().0 / step_nanos) as u64;
         let mut group = Vec::new();
         let mut senders = BTreeSet::new();
         for rank in 0..RANKS {

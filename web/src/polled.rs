@@ -1,4 +1,4 @@
-//! What a view fetches again and again while its run goes on.
+//! What a view fetches again and again while its run continues.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,8 +15,8 @@ const NO_INTERVAL_MILLIS: f64 = 1e9;
 /// Fetches what `wanted` names about the run of this page: whenever that changes, when the server is back, and about every
 /// `interval_millis` while data of the run arrive, if there is an interval. Nothing is fetched again while the page is hidden.
 ///
-/// `fetch` is passed the id of the run. The last answer stays until the next one has arrived, and if there is none: a notice
-/// tells that the server does not answer. If nothing is wanted, there is no answer. `wanted` must be a signal that changes only
+/// `fetch` is passed the id of the run. The last answer stays until the next one has arrived. It also stays if the server
+/// does not answer; a notice says that. If nothing is wanted, there is no answer. `wanted` must be a signal that changes only
 /// with what it names.
 pub fn polled<K, T, F>(
     interval_millis: impl Into<Signal<Option<f64>>>,
@@ -70,27 +70,29 @@ fn repeat(interval_millis: Signal<Option<f64>>, ask: Box<dyn Fn(String) -> Optio
 /// The order of requests and answers, which may overtake each other.
 #[derive(Clone, Copy, Default)]
 struct Turns {
-    /// The number of the newest request, and of the newest one that was answered.
-    asked_and_answered: StoredValue<(u32, u32)>,
+    /// The number of the newest request.
+    asked: StoredValue<u32>,
+    /// The number of the newest request that was answered.
+    answered: StoredValue<u32>,
 }
 
 impl Turns {
     /// Returns the number of a new request.
     fn ask(self) -> u32 {
-        let next = |turns: &mut (u32, u32)| {
-            turns.0 += 1;
-            turns.0
+        let next = |asked: &mut u32| {
+            *asked += 1;
+            *asked
         };
-        self.asked_and_answered.try_update_value(next).unwrap_or_default()
+        self.asked.try_update_value(next).unwrap_or_default()
     }
 
     /// Returns true if the answer to a request is newer than what is known. The view may be gone by now.
     fn take(self, number: u32) -> bool {
-        let take = |turns: &mut (u32, u32)| {
-            let is_newer = number > turns.1;
-            turns.1 = turns.1.max(number);
+        let take = |answered: &mut u32| {
+            let is_newer = number > *answered;
+            *answered = number.max(*answered);
             is_newer
         };
-        self.asked_and_answered.try_update_value(take).unwrap_or(false)
+        self.answered.try_update_value(take).unwrap_or(false)
     }
 }

@@ -49,13 +49,13 @@ pub struct Options {
     /// Also test DeepSpeed, Ray Train and torchft, which take 650 MB and some minutes more
     #[arg(long)]
     all_frameworks: bool,
-    /// Also test what takes hours: more seeds, fuzz inputs and kills, and everything of the other options
+    /// Try more seeds, fuzz inputs and kills, and test what the other options test
     #[arg(long)]
     long: bool,
 }
 
 impl Options {
-    /// Returns the variables that say so to the tests.
+    /// Returns the variables that pass the options to the tests.
     fn variables(&self) -> Vec<(&'static str, &'static str)> {
         let all_torch = (self.all_torch || self.long).then_some(("PACELINE_ALL_TORCH", "1"));
         let all_frameworks = (self.all_frameworks || self.long).then_some(("PACELINE_ALL_FRAMEWORKS", "1"));
@@ -110,9 +110,9 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     // `tidy` makes sure that programs have no tests of their own, so `--lib` suffices and programs are built once.
     let (name, empty) = NOTHING_KEPT;
     let more = options.variables();
-    let of_crates = &mut cargo();
-    of_crates.args(test).args(NATIVE).arg("--lib").args(named).env(name, empty).envs(more.iter().copied());
-    step("tests of each crate", of_crates)?;
+    let mut crate_tests = cargo();
+    crate_tests.args(test).args(NATIVE).arg("--lib").args(named).env(name, empty).envs(more.iter().copied());
+    step("tests of each crate", &mut crate_tests)?;
     step("examples in documentation", cargo().args(test).args(NATIVE).arg("--doc"))?;
     if let Err(error) = wheel::run() {
         // The package index may be out of reach, and then so are the tests of the wheel.

@@ -87,8 +87,8 @@ pub fn run(programs: &[String], variables: &[(&str, &str)]) -> anyhow::Result<Ve
     for program in programs {
         eprintln!("\n== tests of whole jobs, {program}");
         let began = Instant::now();
-        let sharing =
-            SHARING.iter().find(|(of_program, _)| of_program == program).map_or(&[][..], |row| row.1);
+        let row = SHARING.iter().find(|(name, _)| name == program);
+        let sharing = row.map_or(&[][..], |(_, modules)| *modules);
         let mut failed = Vec::new();
         if !sharing.is_empty() {
             failed.extend(failures(program, &Lane::Sharing(sharing), variables)?);

@@ -17,6 +17,7 @@ use super::run::{closing_report, distant_report, server_for};
 use super::{DataArgument, TokenArgument, print, progress, runtime, start_logging};
 use crate::imports::{self, AT_ONCE, Read};
 use crate::run_id::new_run_id;
+use crate::serve::Presentation;
 use crate::settings;
 
 /// The arguments of `paceline import`.
@@ -80,8 +81,10 @@ async fn store(
     let (own, address) = match arguments.server.as_ref().filter(|address| !address.is_empty()) {
         Some(address) => (None, address.trim_end_matches('/').to_owned()),
         None => {
+            // This server only stores, so it needs no page.
+            let presentation = Presentation { page: &[], notable_share };
             let listen = (std::net::Ipv4Addr::LOCALHOST, 0).into();
-            server_for(listen, arguments.data.path(), token.clone(), &[], notable_share).await?
+            server_for(listen, arguments.data.path(), token.clone(), presentation).await?
         }
     };
     let client = Client::with_token(&address, token.as_deref());

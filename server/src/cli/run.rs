@@ -15,11 +15,10 @@ use wire::views::Report;
 use super::leftovers::{self, Known};
 use super::{JobArguments, complain, print, runtime, source, start_logging};
 use crate::export::text;
-use crate::http::assets::Page;
 use crate::launch::hooks::Hooks;
 use crate::launch::{self, Job, Start};
 use crate::run_id::new_run_id;
-use crate::serve::{Options, Server};
+use crate::serve::{Options, Presentation, Server};
 use crate::state::hub::Hub;
 use crate::state::query::RunQuery;
 use crate::store::StoreError;
@@ -34,20 +33,18 @@ pub(super) fn run(
     arguments: JobArguments,
     start: Start,
     attach: bool,
-    page: Page,
-    notable_share: f64,
+    presentation: Presentation,
 ) -> anyhow::Result<ExitCode> {
     start_logging("warn");
     // Ranks are killed when the thread that started them exits, so this thread must start them.
-    runtime::run(launch_and_report(arguments, start, attach, page, notable_share))
+    runtime::run(launch_and_report(arguments, start, attach, presentation))
 }
 
 async fn launch_and_report(
     arguments: JobArguments,
     start: Start,
     attach: bool,
-    page: Page,
-    notable_share: f64,
+    presentation: Presentation,
 ) -> anyhow::Result<ExitCode> {
     let hooks = if attach { Some(Hooks::find()?) } else { None };
     let program = launch::find_program(&arguments.command[0])?;
@@ -63,9 +60,7 @@ async fn launch_and_report(
     let token = arguments.token.read()?;
     let (own, address) = match &arguments.server {
         Some(address) => (None, address.trim_end_matches('/').to_owned()),
-        None => {
-            server_for(arguments.listen, arguments.data.path(), token.clone(), page, notable_share).await?
-        }
+        None => server_for(arguments.listen, arguments.data.path(), token.clone(), presentation).await?,
     };
     print(&format!("Dashboard: {address}/runs/{run}\n"))?;
     // What an earlier attempt at this job could not send comes before what this one sends.
@@ -94,7 +89,8 @@ async fn launch_and_report(
     }
     let outcome = launch::launch(&job).await?;
     if let Some(server) = own {
-        let report = closing_report(&server.hub, &arguments.data.path(), &run, notable_share).await;
+        let report =
+            closing_report(&server.hub, &arguments.data.path(), &run, presentation.notable_share).await;
         let has_failed = outcome != ExitCode::SUCCESS;
         print(report.as_deref().unwrap_or_else(|| without_records(attach, has_failed)))?;
         if arguments.keep_serving {
@@ -111,7 +107,7 @@ async fn launch_and_report(
         }
     } else {
         let (data, token) = (arguments.data.path(), job.token.clone());
-        print(&distant_report(&job.server, &data, &job.run, token, notable_share).await)?;
+        print(&distant_report(&job.server, &data, &job.run, token, presentation.notable_share).await)?;
     }
     Ok(outcome)
 }
@@ -138,11 +134,9 @@ pub(super) async fn server_for(
     listen: SocketAddr,
     data: PathBuf,
     token: Option<String>,
-    page: Page,
-    notable_share: f64,
+    presentation: Presentation,
 ) -> anyhow::Result<(Option<Server>, String)> {
-    let options =
-        Options { listen, data, token, host_names: Vec::new(), auto_traces: false, notable_share, page };
+    let options = Options { listen, data, token, host_names: Vec::new(), auto_traces: false, presentation };
     match Server::start(options).await {
         Ok(server) => {
             let address = server.address.clone();

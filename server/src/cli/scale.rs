@@ -13,7 +13,7 @@ use wire::views::{Missing, Report, ScalingRule, Spread};
 use super::progress::Parts;
 use super::trials::{self, Trial};
 use super::{DataArgument, print, runtime, start_logging};
-use crate::http::assets::Page;
+use crate::serve::Presentation;
 
 /// The arguments of `paceline scale`.
 #[derive(Debug, Args)]
@@ -48,17 +48,17 @@ pub(super) struct ScaleArguments {
     command: Vec<std::ffi::OsString>,
 }
 
-pub(super) fn scale(arguments: &ScaleArguments, page: Page, notable_share: f64) -> anyhow::Result<()> {
+pub(super) fn scale(arguments: &ScaleArguments, presentation: Presentation) -> anyhow::Result<()> {
     start_logging("warn");
-    runtime::run(run_all(arguments, page, notable_share))
+    runtime::run(run_all(arguments, presentation))
 }
 
-async fn run_all(arguments: &ScaleArguments, page: Page, notable_share: f64) -> anyhow::Result<()> {
+async fn run_all(arguments: &ScaleArguments, presentation: Presentation) -> anyhow::Result<()> {
     let mut worlds = arguments.nproc.clone();
     worlds.sort_unstable();
     worlds.dedup();
     anyhow::ensure!(worlds.len() > 1, "-n needs two or more world sizes, such as -n 1,2,4");
-    let server = trials::serve(arguments.listen, &arguments.data, page, notable_share).await?;
+    let server = trials::serve(arguments.listen, &arguments.data, presentation).await?;
     let mut rows = Vec::new();
     let mut runs = Parts::new(arguments.repeats as usize * worlds.len());
     for repeat in 0..arguments.repeats {

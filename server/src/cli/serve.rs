@@ -5,10 +5,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::leftovers::{self, Known};
 use super::{ServeArguments, print, runtime, start_logging};
-use crate::http::assets::Page;
-use crate::serve::{Options, Server, close_files_to_others, raise_file_limit};
+use crate::serve::{Options, Presentation, Server, close_files_to_others, raise_file_limit};
 
-pub(super) fn serve(arguments: ServeArguments, page: Page, notable_share: f64) -> anyhow::Result<()> {
+pub(super) fn serve(arguments: ServeArguments, presentation: Presentation) -> anyhow::Result<()> {
     start_logging("warn,paceline=info");
     raise_file_limit();
     close_files_to_others();
@@ -20,8 +19,7 @@ pub(super) fn serve(arguments: ServeArguments, page: Page, notable_share: f64) -
             token: token.clone(),
             host_names: arguments.host_names,
             auto_traces: arguments.auto_traces,
-            notable_share,
-            page,
+            presentation,
         };
         let (mut interrupt, mut terminate) =
             (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);

@@ -14,7 +14,7 @@ use wire::views::Report;
 use super::progress::Parts;
 use super::trials::{self, Trial};
 use super::{DataArgument, print, runtime, start_logging};
-use crate::http::assets::Page;
+use crate::serve::Presentation;
 
 /// The number of steps at the end of each run that are measured.
 const MEASURED_STEPS: usize = 20;
@@ -58,13 +58,13 @@ fn cap(text: &str) -> Result<f64, String> {
     cap.ok_or_else(|| "must be a number of MiB above 0, such as 0.5".into())
 }
 
-pub(super) fn sweep(arguments: &SweepArguments, page: Page, notable_share: f64) -> anyhow::Result<()> {
+pub(super) fn sweep(arguments: &SweepArguments, presentation: Presentation) -> anyhow::Result<()> {
     start_logging("warn");
-    runtime::run(run_all(arguments, page, notable_share))
+    runtime::run(run_all(arguments, presentation))
 }
 
-async fn run_all(arguments: &SweepArguments, page: Page, notable_share: f64) -> anyhow::Result<()> {
-    let server = trials::serve(arguments.listen, &arguments.data, page, notable_share).await?;
+async fn run_all(arguments: &SweepArguments, presentation: Presentation) -> anyhow::Result<()> {
+    let server = trials::serve(arguments.listen, &arguments.data, presentation).await?;
     let mut rows = Vec::new();
     let mut runs = Parts::new(arguments.repeats as usize * arguments.bucket_cap.len());
     for _ in 0..arguments.repeats {

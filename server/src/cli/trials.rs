@@ -7,10 +7,9 @@ use anyhow::{Context as _, ensure};
 use wire::views::{Report, RunState};
 
 use super::{DataArgument, print, run};
-use crate::http::assets::Page;
 use crate::launch::{self, Job, Start};
 use crate::run_id::new_run_id;
-use crate::serve::{Options, Server};
+use crate::serve::{Options, Presentation, Server};
 
 /// One run of a job.
 pub(super) struct Trial<'a> {
@@ -32,8 +31,7 @@ pub(super) struct Trial<'a> {
 pub(super) async fn serve(
     listen: SocketAddr,
     data: &DataArgument,
-    page: Page,
-    notable_share: f64,
+    presentation: Presentation,
 ) -> anyhow::Result<Server> {
     let options = Options {
         listen,
@@ -41,8 +39,7 @@ pub(super) async fn serve(
         token: None,
         host_names: Vec::new(),
         auto_traces: false,
-        notable_share,
-        page,
+        presentation,
     };
     let server = Server::start(options).await?;
     print(&format!("Dashboard: {}\n", server.address))?;

@@ -1,4 +1,4 @@
-//! The dashboard's files, which the program embeds, already compressed.
+//! Serves the dashboard's files, which the program embeds as they are and compressed.
 //!
 //! Files under `/assets/` have their hash in their name, and browsers may cache them for a year. Every other path
 //! outside the API is a view of the dashboard, and all views are the same document.

@@ -14,7 +14,7 @@ use crate::store::losses::Loss;
 
 /// A command for the hub.
 pub enum Command {
-    /// Accept a batch: check it, make it durable, apply it, and only then answer.
+    /// Accept a batch: check it, make it durable, answer, and apply it.
     Ingest(Box<Arrived>),
     /// Apply a batch that is durable.
     Apply {
@@ -34,7 +34,7 @@ pub enum Command {
         /// What is lost.
         lost: Vec<Loss>,
     },
-    /// A run is viewed: a page shows it, or a request reads it.
+    /// Note that a run is viewed: a page shows it, or a request reads it.
     View {
         /// The run.
         run: RunId,
@@ -61,7 +61,7 @@ pub enum Command {
         /// The request.
         request: TraceRequest,
     },
-    /// Two traces were compared.
+    /// Note what differs between two traces.
     Traced {
         /// The run.
         run: RunId,

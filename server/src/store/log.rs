@@ -54,7 +54,7 @@ enum Request {
     Close(RunId),
     /// Whether batches can be stored is to be said.
     Probe(oneshot::Sender<Result<(), String>>),
-    /// What was removed from the disk is to be said.
+    /// Batches that someone removed from the disk are to be found.
     FindLosses(oneshot::Sender<Vec<(RunId, Vec<Loss>)>>),
 }
 

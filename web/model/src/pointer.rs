@@ -91,7 +91,7 @@ impl Pointer {
         Some(if pressed.is_dragging { Gesture::Drop } else { Gesture::Click(at) })
     }
 
-    /// Notes that the pointer left the chart. A drag goes on outside of it.
+    /// Notes that the pointer left the chart. A drag continues outside of it.
     pub fn leave(&mut self) -> Option<Gesture> {
         if self.pressed.is_some_and(|pressed| pressed.is_dragging) {
             return None;

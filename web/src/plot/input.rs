@@ -36,7 +36,7 @@ impl Input {
         }
     }
 
-    /// A drag is captured, so that it goes on outside of the chart.
+    /// A drag is captured, so that it continues outside of the chart.
     pub fn move_to(&self, event: &PointerEvent) {
         let id = event.pointer_id();
         let is_pressed = self.pointer.get().is_pressed(id);

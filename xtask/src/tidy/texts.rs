@@ -30,6 +30,9 @@ const BRITISH: [(&str, &str); 14] = [
     ("travelled", "traveled"),
 ];
 
+/// What git writes around two versions of a text that it cannot merge.
+const MERGE_MARKS: [&str; 2] = ["<<<<<<< ", ">>>>>>> "];
+
 /// Extensions of the files that the rules apply to.
 const TEXTS: [&str; 8] = ["rs", "md", "toml", "py", "sh", "yml", "css", "html"];
 
@@ -44,6 +47,9 @@ pub(super) fn check(files: &[PathBuf]) -> anyhow::Result<Vec<String>> {
             let place = format!("{}:{}", path.display(), index + 1);
             let wrong = documents.wrong_citations(path, line).into_iter();
             broken.extend(wrong.map(|citation| format!("{place}: cites {citation}, which does not exist")));
+            if MERGE_MARKS.iter().any(|mark| line.starts_with(mark)) {
+                broken.push(format!("{place}: two versions of the text wait to be merged"));
+            }
             broken.extend(retired(line).map(|word| format!("{place}: uses the retired word {word:?}")));
             broken
                 .extend(british(line).map(|(word, own)| format!("{place}: write {own:?} and not {word:?}")));

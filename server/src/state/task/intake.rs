@@ -1,4 +1,4 @@
-//! Batches: each is checked, made durable, applied, and only then acknowledged.
+//! Batches: each is checked, made durable, acknowledged and applied. A batch that begins a run is acknowledged once it is applied.
 //!
 //! A batch that is not durable is never applied. Otherwise its agent, which sends it again, would be told that it arrived
 //! before, and would drop it. The hub does not wait for the disk: the batch comes back once it is stored.
@@ -115,8 +115,8 @@ impl Task {
         let accepted = Accepted::Stored { bytes, asked: admitted.asked };
         let waiting = Waiting { accepted, reply };
         // Another batch may have become the first in the meantime, and have defined the run differently. In all other cases
-        // the batch was admitted to its run. The run may have left memory since, and is then read from disk first, for which
-        // no agent waits.
+        // the batch was admitted to its run. That run may have left memory since: it is then read from disk before the batch is
+        // applied, and the agent does not wait for that.
         let waiting = if admitted.is_first {
             Some(waiting)
         } else {

@@ -94,7 +94,7 @@ impl Stored {
     }
 
     /// Does what [`Self::compare`] does for a run that sends nothing, except that losses are written by the call after the one that found
-    /// them, and only if the directory is still there: whoever deletes a run is not to find a new file in it.
+    /// them, and only if the directory is still there: who deletes a run must not find a new file in it.
     ///
     /// # Errors
     /// Returns an error in the same cases as [`Self::compare`].
