@@ -22,7 +22,7 @@ type Line = (f64, f64);
 #[must_use]
 pub fn fit(points: &[(u64, f64)]) -> Option<AlphaBeta> {
     let first = points.first()?;
-    if points.iter().all(|point| point.0 == first.0) {
+    if points.iter().all(|&(size, _)| size == first.0) {
         return None;
     }
     let (alpha, beta) = if points.len() <= MOST_PAIRED { paired(points) } else { searched(points) }?;
@@ -43,11 +43,11 @@ fn cost(points: &[(u64, f64)], (alpha, beta): Line) -> f64 {
 /// Returns the best line of those through two points, through the origin and one point, and level.
 fn paired(points: &[(u64, f64)]) -> Option<Line> {
     let pairs = points.iter().enumerate().flat_map(|(i, a)| points[i + 1..].iter().map(move |b| (*a, *b)));
-    let through_two = pairs.filter(|(a, b)| a.0 != b.0).map(|((ma, ta), (mb, tb))| {
+    let through_two = pairs.filter(|((ma, _), (mb, _))| ma != mb).map(|((ma, ta), (mb, tb))| {
         let beta = (tb - ta) / (mb as f64 - ma as f64);
         (ta - beta * ma as f64, beta)
     });
-    let through_origin = points.iter().filter(|point| point.0 > 0).map(|&(m, t)| (0.0, t / m as f64));
+    let through_origin = points.iter().filter(|&&(m, _)| m > 0).map(|&(m, t)| (0.0, t / m as f64));
     let level = points.iter().map(|&(_, t)| (t, 0.0));
     through_two
         .chain(through_origin)
@@ -56,24 +56,29 @@ fn paired(points: &[(u64, f64)]) -> Option<Line> {
         .min_by(|&a, &b| cost(points, a).total_cmp(&cost(points, b)))
 }
 
+struct Candidate {
+    line: Line,
+    cost: f64,
+}
+
 /// Returns the best line by golden-section search over its slope: the least cost of each slope is a convex function of it. A
 /// line that is steeper than from the origin to every point can only be too steep.
 fn searched(points: &[(u64, f64)]) -> Option<Line> {
-    let steepest = points.iter().filter(|point| point.0 > 0).map(|&(m, t)| t / m as f64).fold(0.0, f64::max);
-    let of_slope = |beta: f64| {
+    let steepest = points.iter().filter(|&&(m, _)| m > 0).map(|&(m, t)| t / m as f64).fold(0.0, f64::max);
+    let with_slope = |beta: f64| {
         let alpha = stats::lower_median(points.iter().map(|&(m, t)| t - beta * m as f64))?.max(0.0);
-        Some((cost(points, (alpha, beta)), (alpha, beta)))
+        Some(Candidate { line: (alpha, beta), cost: cost(points, (alpha, beta)) })
     };
     let section = (5.0_f64.sqrt() - 1.0) / 2.0;
     let (mut low, mut high) = (0.0, steepest);
-    let mut best = of_slope(low)?;
+    let mut best = with_slope(low)?;
     for _ in 0..SEARCH_STEPS {
         let (left, right) = (high - (high - low) * section, low + (high - low) * section);
-        let (of_left, of_right) = (of_slope(left)?, of_slope(right)?);
-        (low, high) = if of_left.0 <= of_right.0 { (low, right) } else { (left, high) };
-        best = [best, of_left, of_right].into_iter().min_by(|a, b| a.0.total_cmp(&b.0))?;
+        let (flatter, steeper) = (with_slope(left)?, with_slope(right)?);
+        (low, high) = if flatter.cost <= steeper.cost { (low, right) } else { (left, high) };
+        best = [best, flatter, steeper].into_iter().min_by(|a, b| a.cost.total_cmp(&b.cost))?;
     }
-    Some(best.1)
+    Some(best.line)
 }
 
 #[cfg(test)]

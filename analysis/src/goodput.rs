@@ -119,7 +119,7 @@ impl Lifeline {
     /// Returns the mean length of ordinary steps so far; 0 before the first.
     fn typical_nanos(&self) -> u64 {
         let (nanos, steps) = self.attempts.iter().fold((0, 0), |(nanos, steps), attempt| {
-            (attempt.ordinary.0.saturating_add(nanos), steps + attempt.ordinary.1)
+            (attempt.ordinary_nanos.saturating_add(nanos), steps + attempt.ordinary_steps)
         });
         nanos.checked_div(steps).unwrap_or(0)
     }

@@ -185,20 +185,26 @@ fn Tools(help: RwSignal<bool>) -> impl IntoView {
     }
 }
 
+/// How the state of the connection is written: by style sheets and tests, and on the page.
+struct ConnectionState {
+    name: &'static str,
+    label: &'static str,
+}
+
 /// The state of the connection. A click pauses or resumes.
 #[component]
 pub fn Connection(run: Memo<Option<String>>) -> impl IntoView {
     let live = expect_context::<Live>();
     let has_ended = Memo::new(move |_| live.has_ended());
     let state = Signal::derive(move || match live.link.get() {
-        Link::Connecting => ("connecting", "Connecting"),
+        Link::Connecting => ConnectionState { name: "connecting", label: "Connecting" },
         // A run that has ended is not live, and its page is connected all the same.
-        Link::Live if has_ended.get() => ("live", "Connected"),
-        Link::Live => ("live", "Live"),
-        Link::Stale(_) => ("stale", "Stale"),
-        Link::Lost(_) => ("lost", "Reconnecting"),
-        Link::Paused(_) => ("paused", "Paused"),
-        Link::Outdated => ("lost", "Outdated"),
+        Link::Live if has_ended.get() => ConnectionState { name: "live", label: "Connected" },
+        Link::Live => ConnectionState { name: "live", label: "Live" },
+        Link::Stale(_) => ConnectionState { name: "stale", label: "Stale" },
+        Link::Lost(_) => ConnectionState { name: "lost", label: "Reconnecting" },
+        Link::Paused(_) => ConnectionState { name: "paused", label: "Paused" },
+        Link::Outdated => ConnectionState { name: "lost", label: "Outdated" },
     });
     // Seconds change every second, so a screen reader reads only the states.
     let since = move || {
@@ -209,10 +215,10 @@ pub fn Connection(run: Memo<Option<String>>) -> impl IntoView {
         format!("for {}", units::clock((live.now.get() - since) / 1000.0))
     };
     view! {
-        <div class="connection" data-testid="connection" data-state=move || state.get().0>
+        <div class="connection" data-testid="connection" data-state=move || state.get().name>
             <span role="status">
                 <i class="dot" aria-hidden="true"></i>
-                {move || state.get().1}
+                {move || state.get().label}
             </span>
             <span class="since" aria-hidden="true">{since}</span>
             <button
@@ -222,7 +228,7 @@ pub fn Connection(run: Memo<Option<String>>) -> impl IntoView {
                 style:display=move || (live.link.get() == Link::Outdated).then_some("none")
                 on:click=move |_| live.toggle_pause(run.get_untracked().as_deref())
             >
-                {move || if state.get().0 == "paused" { "Resume" } else { "Pause" }}
+                {move || if state.get().name == "paused" { "Resume" } else { "Pause" }}
             </button>
         </div>
     }

@@ -35,16 +35,19 @@ pub(super) struct Attempt {
     /// When the process began, or its first batch if that is not known.
     began: MonoNanos,
     pub(super) knows_start: bool,
-    /// When it sent its first and its newest batch.
-    heard: (MonoNanos, MonoNanos),
+    /// When it sent its first batch.
+    first_heard: MonoNanos,
+    /// When it sent its newest batch.
+    last_heard: MonoNanos,
     pub(super) completed: Option<bool>,
     /// The first and the last step.
     pub(super) steps: Option<(Step, Step)>,
     repeated: u64,
     /// The begin of the first step and the end of the last one.
     span: Option<(MonoNanos, MonoNanos)>,
-    /// The length and the number of ordinary steps.
-    pub(super) ordinary: (u64, u64),
+    /// The length of all ordinary steps.
+    pub(super) ordinary_nanos: u64,
+    pub(super) ordinary_steps: u64,
     /// The time from the begin of the first step to the end of the last one, by use.
     pub(super) nanos: Nanos,
     count: u64,
@@ -61,12 +64,14 @@ impl Attempt {
             counts_from_its_start: false,
             began: MonoNanos(0),
             knows_start: false,
-            heard: (MonoNanos(0), MonoNanos(0)),
+            first_heard: MonoNanos(0),
+            last_heard: MonoNanos(0),
             completed: None,
             steps: None,
             repeated: 0,
             span: None,
-            ordinary: (0, 0),
+            ordinary_nanos: 0,
+            ordinary_steps: 0,
             nanos: [0; TimeUse::COUNT],
             count: 0,
         }
@@ -77,12 +82,11 @@ impl Attempt {
         match &mut self.offset_nanos {
             Some(offset) => {
                 *offset = offset_nanos.min(*offset);
-                self.heard.1 = self.heard.1.max(at);
+                self.last_heard = self.last_heard.max(at);
             }
             None => {
                 self.offset_nanos = Some(offset_nanos);
-                self.heard = (at, at);
-                self.began = at;
+                (self.began, self.first_heard, self.last_heard) = (at, at, at);
             }
         }
     }
@@ -105,8 +109,8 @@ impl Attempt {
 
     /// Returns the time until the first batch, and from there until the first step.
     pub(super) fn startup_nanos(&self) -> (u64, u64) {
-        let until = self.span.map_or(self.heard.1, |(begin, _)| begin);
-        let spoke = self.heard.0.min(until);
+        let until = self.span.map_or(self.last_heard, |(begin, _)| begin);
+        let spoke = self.first_heard.min(until);
         (length(self.began.min(until), spoke), length(spoke, until))
     }
 
@@ -127,7 +131,7 @@ impl Attempt {
 
     /// Returns the time from the last step to the last batch.
     pub(super) fn rest_nanos(&self) -> u64 {
-        self.span.map_or(0, |(_, end)| length(end, self.heard.1))
+        self.span.map_or(0, |(_, end)| length(end, self.last_heard))
     }
 
     pub(super) fn repeat(&mut self, step: Step, begin: MonoNanos, end: MonoNanos, typical: u64) {
@@ -150,7 +154,8 @@ impl Attempt {
             self.book(TimeUse::OtherInSteps, typical);
             parts.into_iter().for_each(|parts| self.book_pauses(parts));
         } else {
-            self.ordinary = (self.ordinary.0.saturating_add(nanos - pauses), self.ordinary.1 + 1);
+            self.ordinary_nanos = self.ordinary_nanos.saturating_add(nanos - pauses);
+            self.ordinary_steps += 1;
             match parts {
                 Some(parts) => self.book_parts(parts),
                 None => self.book(TimeUse::OtherInSteps, nanos),

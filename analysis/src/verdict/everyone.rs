@@ -6,7 +6,7 @@ use wire::views::{Cause, ChangePoint, ComputedOn, Confidence, Culprit, Verdict, 
 
 use super::course::dated;
 use super::evidence::SHARED_CORES;
-use super::excess::{CPU_EXPLAINS, Variation};
+use super::excess::{CPU_EXPLAINS, Passes, Variation};
 use super::longest::longest;
 use super::now_and_then::{Window, are_long};
 use super::{HIGH_CONFIDENCE_STEPS, Setting, hours_per_day, processor, ranks_of};
@@ -438,17 +438,14 @@ fn rise(steps: &[&StepAnalysis], series: &[f64]) -> Option<ChangePoint> {
 /// Computes how forward and backward of each rank vary around the rank's own means, over all ranks.
 fn variation(steps: &[&StepAnalysis]) -> Option<Variation> {
     let ranks = steps.iter().map(|step| step.ranks.len()).max()?;
-    let parts = |rank: usize| -> Vec<(f64, f64)> {
-        let own = steps.iter().filter_map(|step| step.ranks.get(rank)?.as_deref());
-        own.map(|own| (own.part(Part::Forward) as f64, own.part(Part::Backward) as f64)).collect()
+    let passes = |rank: usize| -> Vec<Passes> {
+        steps.iter().filter_map(|step| step.ranks.get(rank)?.as_deref()).map(Passes::new).collect()
     };
     let mut all = Vec::new();
-    for own in (0..ranks).map(parts) {
-        let mean = |value: fn(&(f64, f64)) -> f64| stats::mean(own.iter().map(value)).unwrap_or(0.0);
-        let (forward, backward) = (mean(|pair| pair.0), mean(|pair| pair.1));
-        if forward > 0.0 && backward > 0.0 {
+    for own in (0..ranks).map(passes) {
+        if let Some(means) = Passes::means(&own) {
             // Each rank is scaled by its own means, so a slow rank adds no correlation.
-            all.extend(own.iter().map(|pair| (pair.0 / forward, pair.1 / backward)));
+            all.extend(own.iter().map(|passes| passes.relative_to(means)));
         }
     }
     Variation::new(&all)

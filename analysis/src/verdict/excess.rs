@@ -44,6 +44,29 @@ pub(super) struct Excess {
     pub(super) compute_variation: Option<Variation>,
 }
 
+/// How long the forward and the backward pass of a step take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Passes {
+    pub(super) forward: f64,
+    pub(super) backward: f64,
+}
+
+impl Passes {
+    pub(super) fn new(rank: &RankAnalysis) -> Self {
+        Self { forward: rank.part(Part::Forward) as f64, backward: rank.part(Part::Backward) as f64 }
+    }
+
+    /// Returns the mean of each pass, if both have one above zero.
+    pub(super) fn means(steps: &[Self]) -> Option<Self> {
+        let mean = |pass: fn(&Self) -> f64| stats::mean(steps.iter().map(pass)).filter(|mean| *mean > 0.0);
+        Some(Self { forward: mean(|passes| passes.forward)?, backward: mean(|passes| passes.backward)? })
+    }
+
+    pub(super) fn relative_to(self, means: Self) -> Self {
+        Self { forward: self.forward / means.forward, backward: self.backward / means.backward }
+    }
+}
+
 /// How forward and backward vary together, each relative to its own mean.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Variation {
@@ -55,16 +78,17 @@ pub(super) struct Variation {
 }
 
 impl Variation {
-    /// Computes the variation of (forward, backward) pairs in the order of steps.
-    pub(super) fn new(pairs: &[(f64, f64)]) -> Option<Self> {
-        Self::around_means(pairs, changes(pairs)?)
+    /// Computes the variation of the passes of steps in their order.
+    pub(super) fn new(steps: &[Passes]) -> Option<Self> {
+        Self::around_means(steps, changes(steps)?)
     }
 
-    fn around_means(pairs: &[(f64, f64)], changes: f64) -> Option<Self> {
-        let mean =
-            |value: fn(&(f64, f64)) -> f64| stats::mean(pairs.iter().map(value)).filter(|mean| *mean > 0.0);
-        let (forward, backward) = (mean(|pair| pair.0)?, mean(|pair| pair.1)?);
-        let off = || pairs.iter().map(|pair| (pair.0 / forward - 1.0, pair.1 / backward - 1.0));
+    fn around_means(steps: &[Passes], changes: f64) -> Option<Self> {
+        let means = Passes::means(steps)?;
+        let off = || {
+            let shares = steps.iter().map(|passes| passes.relative_to(means));
+            shares.map(|share| (share.forward - 1.0, share.backward - 1.0))
+        };
         Some(Self {
             forward: stats::mean(off().map(|(f, _)| f * f))?,
             backward: stats::mean(off().map(|(_, b)| b * b))?,
@@ -77,12 +101,11 @@ impl Variation {
     /// of an episode would look like uneven work, and so would the two changes of a device that is slow for a while.
     fn without_edges(steps: &[&StepAnalysis], rank: usize) -> Option<Self> {
         let own = steps.iter().filter_map(|step| step.ranks.get(rank)?.as_deref());
-        let pairs = own.map(|own| (own.part(Part::Forward) as f64, own.part(Part::Backward) as f64));
-        let pairs: Vec<(f64, f64)> = pairs.collect();
-        let mut by_size = pairs.clone();
-        by_size.sort_unstable_by(|a, b| (a.0 + a.1).total_cmp(&(b.0 + b.1)));
-        let cut = (pairs.len() as f64 * EDGE_SHARE) as usize;
-        Self::around_means(&by_size[cut..by_size.len() - cut], changes(&pairs)?)
+        let passes: Vec<Passes> = own.map(Passes::new).collect();
+        let mut by_size = passes.clone();
+        by_size.sort_unstable_by(|a, b| (a.forward + a.backward).total_cmp(&(b.forward + b.backward)));
+        let cut = (passes.len() as f64 * EDGE_SHARE) as usize;
+        Self::around_means(&by_size[cut..by_size.len() - cut], changes(&passes)?)
     }
 
     /// Returns the variation of the suspect less the median variation of the other ranks. Scatter that all ranks have,
@@ -123,12 +146,13 @@ impl Variation {
 /// Returns half the mean product of the changes from step to step, each relative to its own mean. For independent steps
 /// it equals the covariance (von Neumann 1941); for a series that rises once it is close to 0. The largest products are
 /// left out, because a fault begins or ends there.
-fn changes(pairs: &[(f64, f64)]) -> Option<f64> {
-    let mean =
-        |value: fn(&(f64, f64)) -> f64| stats::mean(pairs.iter().map(value)).filter(|mean| *mean > 0.0);
-    let (forward, backward) = (mean(|pair| pair.0)?, mean(|pair| pair.1)?);
-    let product = |two: &[(f64, f64)]| (two[1].0 - two[0].0) / forward * ((two[1].1 - two[0].1) / backward);
-    let mut products: Vec<f64> = pairs.windows(2).map(product).collect();
+fn changes(steps: &[Passes]) -> Option<f64> {
+    let means = Passes::means(steps)?;
+    let product = |two: &[Passes]| {
+        (two[1].forward - two[0].forward) / means.forward
+            * ((two[1].backward - two[0].backward) / means.backward)
+    };
+    let mut products: Vec<f64> = steps.windows(2).map(product).collect();
     products.sort_unstable_by(f64::total_cmp);
     products.truncate(products.len() - (products.len() as f64 * EDGE_SHARE).ceil() as usize);
     stats::mean(products).map(|mean| mean / 2.0)

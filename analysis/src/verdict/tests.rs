@@ -333,11 +333,15 @@ fn a_small_cost_needs_more_steps() {
 /// Forward and backward rise and fall together in both series, but only uneven work does so from step to step.
 #[test]
 fn a_temporarily_slow_device_is_not_uneven_work() {
-    let pairs = |extra: &dyn Fn(u64) -> f64| -> Vec<(f64, f64)> {
-        (0..140).map(|n| (10.0 + extra(n), 20.0 + 2.0 * extra(n) + jitter(n, 1) as f64 / 2e6)).collect()
+    let passes = |extra: &dyn Fn(u64) -> f64| -> Vec<excess::Passes> {
+        let passes = |n: u64| excess::Passes {
+            forward: 10.0 + extra(n),
+            backward: 20.0 + 2.0 * extra(n) + jitter(n, 1) as f64 / 2e6,
+        };
+        (0..140).map(passes).collect()
     };
-    let drawn_again = pairs(&|n| (n * 37 % 11) as f64 / 2.0);
-    let slow_for_a_while = pairs(&|n| if (40..120).contains(&n) { 5.0 } else { 0.0 });
+    let drawn_again = passes(&|n| (n * 37 % 11) as f64 / 2.0);
+    let slow_for_a_while = passes(&|n| if (40..120).contains(&n) { 5.0 } else { 0.0 });
     assert!(excess::Variation::new(&drawn_again).unwrap().is_of_work());
     let device = excess::Variation::new(&slow_for_a_while).unwrap();
     assert!(device.correlation() > 0.9 && device.coefficient() > 0.1 && !device.is_of_work(), "{device:?}");

@@ -32,28 +32,35 @@ pub fn attributes_that_differ(attributes: &[AttributeRanks], selected: &[u32]) -
         .collect()
 }
 
+/// How many ranks have a value.
+#[derive(Default)]
+struct Counts {
+    selected: usize,
+    others: usize,
+}
+
 /// Does the same for the ranges of one attribute.
 fn values_that_differ(ranges: &[AttributeRanks], selected: &[u32]) -> Vec<Difference> {
-    // By value: the number of selected ranks, and of the others.
-    let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    let mut counts: BTreeMap<&str, Counts> = BTreeMap::new();
     for range in ranges {
         let (first, last) = range.ranks;
         let chosen = selected.iter().filter(|rank| (first..=last).contains(rank)).count();
         let count = counts.entry(range.value.as_str()).or_default();
-        count.0 += chosen;
-        count.1 += (last - first + 1) as usize - chosen;
+        count.selected += chosen;
+        count.others += (last - first + 1) as usize - chosen;
     }
-    let (chosen, others) = counts.values().fold((0, 0), |sum, count| (sum.0 + count.0, sum.1 + count.1));
+    let chosen = counts.values().map(|count| count.selected).sum();
+    let others = counts.values().map(|count| count.others).sum();
     let share = |count: usize, all: usize| count as f64 / all.max(1) as f64;
     let kind = match ranges[0].kind {
         AttributeKind::Label => "label ",
         AttributeKind::Software => "",
     };
-    let held = counts.into_iter().filter(|(_, count)| count.0 > 0);
+    let held = counts.into_iter().filter(|(_, count)| count.selected > 0);
     held.map(|(value, count)| Difference {
         name: format!("{kind}{} {value}", ranges[0].name),
-        selected: share(count.0, chosen),
-        others: share(count.1, others),
+        selected: share(count.selected, chosen),
+        others: share(count.others, others),
     })
     .collect()
 }

@@ -105,8 +105,9 @@ pub fn answer(recent: &[RecentUsage], report: &Report) -> Option<String> {
 /// Says how busy the devices are, or the processors if no device is reported.
 fn busy<'a>(known: &impl Fn(Usage) -> Option<&'a RecentUsage>) -> Option<String> {
     let low = |now: &RecentUsage| {
-        let is_low = now.low.0 < now.median * (1.0 - DIFFERS);
-        is_low.then(|| format!(", rank {} only {}", now.low.1, written(now.usage, now.low.0)))
+        let (least, rank) = now.low;
+        let is_low = least < now.median * (1.0 - DIFFERS);
+        is_low.then(|| format!(", rank {rank} only {}", written(now.usage, least)))
     };
     if let Some(device) = known(Usage::DeviceBusy) {
         let active = known(Usage::SmActivity).map(|active| {
@@ -153,9 +154,9 @@ pub fn on_processors(ledger: &[RankLedger]) -> Option<String> {
         let shares = ledger.iter().filter_map(|rank| Some((rank.processor_share(phase)?, rank.rank.0)));
         let mut shares: Vec<(f64, u32)> = shares.collect();
         shares.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        let (low, median) = (shares.first()?, shares.get((shares.len() - 1) / 2)?.0);
-        let is_low = low.0 < median * f64::from(1.0 - DIFFERS);
-        let rest = is_low.then(|| format!(" (rank {} only {})", low.1, units::percent(low.0)));
+        let (&(least, rank), &(median, _)) = (shares.first()?, shares.get((shares.len() - 1) / 2)?);
+        let is_low = least < median * f64::from(1.0 - DIFFERS);
+        let rest = is_low.then(|| format!(" (rank {rank} only {})", units::percent(least)));
         let text = format!("{} of {}{}", units::percent(median), phase.name(), rest.unwrap_or_default());
         (nanos * 100 >= whole).then_some(text)
     };

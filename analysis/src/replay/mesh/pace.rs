@@ -19,14 +19,20 @@ pub(super) struct Waypoint {
     pub(super) count: u32,
 }
 
+/// The local work up to a position of a step, and the time that replaces it, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Position {
+    work: f64,
+    instead: f64,
+}
+
 /// The pace at which local work is replayed.
 #[derive(Clone)]
 pub(super) enum Pace {
     /// Each phase is scaled by a factor.
     Scaled(Durations),
-    /// The local work up to each position of a step, ascending, and the time that replaces it, both in nanoseconds. In
-    /// between, it is interpolated linearly.
-    Through(Vec<(f64, f64)>),
+    /// Positions of a step, ascending. In between, it is interpolated linearly.
+    Through(Vec<Position>),
 }
 
 impl Pace {
@@ -36,14 +42,14 @@ impl Pace {
     pub(super) fn never_longer(self) -> Self {
         match self {
             Self::Scaled(scale) => Self::Scaled(never_longer(scale)),
-            Self::Through(mut places) => {
-                let (mut before, mut instead) = ((0.0, 0.0), 0.0);
-                for place in &mut places {
-                    let whole = *place;
-                    instead += (whole.0 - before.0).min(whole.1 - before.1);
-                    (before, place.1) = (whole, instead);
+            Self::Through(mut positions) => {
+                let (mut before, mut instead) = (Position::default(), 0.0);
+                for position in &mut positions {
+                    let whole = *position;
+                    instead += (whole.work - before.work).min(whole.instead - before.instead);
+                    (before, position.instead) = (whole, instead);
                 }
-                Self::Through(places)
+                Self::Through(positions)
             }
         }
     }
@@ -52,24 +58,33 @@ impl Pace {
     pub(super) fn nanos(&self, work: &Durations) -> f64 {
         match self {
             Self::Scaled(scale) => work.iter().zip(scale).map(|(work, scale)| work * scale).sum(),
-            Self::Through(places) => between(places, work.iter().sum()),
+            Self::Through(positions) => between(positions, work.iter().sum()),
         }
     }
 }
 
-fn between(places: &[(f64, f64)], own: f64) -> f64 {
-    let after = places.partition_point(|(at, _)| *at <= own);
-    let (from, to) = (places[after.saturating_sub(1)], places[after.min(places.len() - 1)]);
-    let width = to.0 - from.0;
-    if width > 0.0 { from.1 + (own - from.0) / width * (to.1 - from.1) } else { from.1 }
+fn between(positions: &[Position], work: f64) -> f64 {
+    let after = positions.partition_point(|position| position.work <= work);
+    let (from, to) = (positions[after.saturating_sub(1)], positions[after.min(positions.len() - 1)]);
+    let width = to.work - from.work;
+    if width > 0.0 {
+        from.instead + (work - from.work) / width * (to.instead - from.instead)
+    } else {
+        from.instead
+    }
 }
 
 /// The local work up to each position of each rank, and in the whole step, in nanoseconds.
 pub(super) struct Waypoints {
-    ranks: Vec<(BTreeMap<Waypoint, f64>, f64)>,
+    ranks: Vec<RankWork>,
     /// For each rank, the index of its kind in `kinds`.
     kind: Vec<usize>,
     kinds: Vec<AlikeRanks>,
+}
+
+struct RankWork {
+    places: BTreeMap<Waypoint, f64>,
+    total: f64,
 }
 
 /// Sums over the ranks that reach the same positions.
@@ -90,7 +105,7 @@ impl Waypoints {
                 Some(known) => known.add(&places, &total),
                 None => kinds.push(AlikeRanks { ranks: 1, places: places.clone(), total }),
             }
-            ranks.push((places, total.iter().sum()));
+            ranks.push(RankWork { places, total: total.iter().sum() });
         }
         Self { ranks, kind, kinds }
     }
@@ -116,21 +131,21 @@ impl Waypoints {
         let others = kind.ranks.checked_sub(alike.len()).filter(|others| *others > 0)? as f64;
         let mean = |sum: f64, those: f64| (sum - those).max(0.0) / others;
         let place = |(place, own): (&Waypoint, &f64)| {
-            let those = alike.iter().filter_map(|&other| self.ranks[other].0.get(place)).sum();
-            (*own, mean(kind.places[place], those))
+            let those = alike.iter().filter_map(|&other| self.ranks[other].places.get(place)).sum();
+            Position { work: *own, instead: mean(kind.places[place], those) }
         };
-        let total = mean(kind.total.iter().sum(), alike.iter().map(|&other| self.ranks[other].1).sum());
-        let (own, own_total) = &self.ranks[rank];
-        let mut places: Vec<(f64, f64)> = own.iter().map(place).collect();
-        places.extend([(0.0, 0.0), (*own_total, total)]);
-        places.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let total = mean(kind.total.iter().sum(), alike.iter().map(|&other| self.ranks[other].total).sum());
+        let own = &self.ranks[rank];
+        let mut positions: Vec<Position> = own.places.iter().map(place).collect();
+        positions.extend([Position::default(), Position { work: own.total, instead: total }]);
+        positions.sort_by(|a, b| a.work.total_cmp(&b.work));
         // A collective that was enqueued early may be in the opposite order on the other ranks.
         let mut furthest = 0.0;
-        for (_, instead) in &mut places {
-            furthest = instead.max(furthest);
-            *instead = furthest;
+        for position in &mut positions {
+            furthest = position.instead.max(furthest);
+            position.instead = furthest;
         }
-        Some(Pace::Through(places))
+        Some(Pace::Through(positions))
     }
 }
 
@@ -157,11 +172,16 @@ mod tests {
         work
     }
 
+    fn positions<const N: usize>(pairs: [(f64, f64); N]) -> Vec<Position> {
+        pairs.map(|(work, instead)| Position { work, instead }).to_vec()
+    }
+
     #[test]
     fn no_segment_is_lengthened() {
-        let pace = Pace::Through(vec![(0.0, 0.0), (10.0, 4.0), (20.0, 30.0), (30.0, 36.0)]).never_longer();
-        let Pace::Through(places) = pace else { panic!("piece by piece") };
-        assert_eq!(places, [(0.0, 0.0), (10.0, 4.0), (20.0, 14.0), (30.0, 20.0)]);
+        let pace =
+            Pace::Through(positions([(0.0, 0.0), (10.0, 4.0), (20.0, 30.0), (30.0, 36.0)])).never_longer();
+        let Pace::Through(shortened) = pace else { panic!("piece by piece") };
+        assert_eq!(shortened, positions([(0.0, 0.0), (10.0, 4.0), (20.0, 14.0), (30.0, 20.0)]));
     }
 
     #[test]
@@ -180,6 +200,6 @@ mod tests {
         let places = Waypoints::new([(of(2), only(5.0)), (of(3), only(6.0)), (of(3), only(8.0))].into_iter());
         assert!(places.as_others(0, &[0]).is_none(), "no rank reaches the same positions");
         let Some(Pace::Through(through)) = places.as_others(1, &[1]) else { panic!("rank 2 reaches them") };
-        assert_eq!(through.last(), Some(&(6.0, 8.0)));
+        assert_eq!(through.last(), Some(&Position { work: 6.0, instead: 8.0 }));
     }
 }

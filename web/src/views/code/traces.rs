@@ -195,12 +195,12 @@ fn Found(compared: TraceComparison) -> impl IntoView {
 pub(super) fn tell_both(compared: &TraceComparison) -> String {
     let TraceComparison { rank, against, own, other, .. } = compared;
     let device = match (own.kernel_nanos.zip(own.gap_nanos), other.kernel_nanos.zip(other.gap_nanos)) {
-        (Some(own), Some(other)) => format!(
+        (Some((own_kernels, own_gaps)), Some((other_kernels, other_gaps))) => format!(
             " Kernels: {} and {}; launch gaps: {} and {}.",
-            nanos(own.0),
-            nanos(other.0),
-            nanos(own.1),
-            nanos(other.1)
+            nanos(own_kernels),
+            nanos(other_kernels),
+            nanos(own_gaps),
+            nanos(other_gaps)
         ),
         _ => String::new(),
     };
