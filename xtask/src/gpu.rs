@@ -86,7 +86,7 @@ pub fn check_job(deny: &[&str]) -> anyhow::Result<()> {
     std::fs::create_dir_all(stand_in.join("bin"))?;
     std::fs::copy(root().join("xtask/src/nvcc.sh"), &compiler)?;
     let mut check = cargo();
-    check.args(["clippy", "--release", "--package", "paceline-examples", "--features", "cuda"]).args(deny);
+    check.args(["clippy", "--release", "--features", "paceline-examples/cuda"]).args(deny);
     step("lints, jobs on GPUs", with_toolkit(&stand_in, &mut check)?)
 }
 

@@ -19,14 +19,10 @@ pub fn cargo() -> Command {
     command
 }
 
-/// All members but the browser client. Every build selects these, even if it needs fewer: cargo chooses the features of
-/// libraries by the selected members, and would build the libraries again for another selection.
-pub const NATIVE: [&str; 3] = ["--workspace", "--exclude", "paceline-web"];
-
 /// Returns a command that builds these programs of the workspace; all libraries and programs if the list is empty.
 pub fn build(programs: &[&str]) -> Command {
     let mut command = cargo();
-    command.args(["build", "--release"]).args(NATIVE);
+    command.args(["build", "--release"]);
     command.args(programs.iter().flat_map(|program| ["--bin", program]));
     command
 }

@@ -5,8 +5,7 @@ use std::time::Instant;
 use anyhow::{Context as _, ensure};
 
 use crate::system::{
-    BROWSER, NATIVE, Tool, build, cargo, cargo_metadata, ensure_components, ensure_tools, programs, root,
-    step,
+    BROWSER, Tool, build, cargo, cargo_metadata, ensure_components, ensure_tools, programs, root, step,
 };
 use crate::{components, gpu, tidy, web, wheel, whole_jobs};
 
@@ -75,9 +74,9 @@ pub fn quick() -> anyhow::Result<()> {
     step("format", cargo().args(["fmt", "--all", "--check"]))?;
     eprintln!("\n== tidy");
     tidy::run()?;
-    step("lints", cargo().args(["clippy", "--release", "--all-targets"]).args(NATIVE).args(DENY))?;
+    step("lints", cargo().args(["clippy", "--release", "--all-targets"]).args(DENY))?;
     let unit_tests = ["test", "--release", "--lib"];
-    step("unit tests", cargo().args(unit_tests).args(NATIVE).env(NOTHING_KEPT.0, NOTHING_KEPT.1))?;
+    step("unit tests", cargo().args(unit_tests).env(NOTHING_KEPT.0, NOTHING_KEPT.1))?;
     eprintln!(
         "\nThe quick checks passed in {:.0} s. `cargo xtask test` runs all.",
         began.elapsed().as_secs_f64()
@@ -96,24 +95,15 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     eprintln!("\n== tidy");
     tidy::run()?;
     dependencies()?;
-    eprintln!("\n== web");
-    web::run(web::Size::Small)?;
-    web::check_size()?;
-    step("lints", cargo().args(["clippy", "--release", "--all-targets"]).args(NATIVE).args(DENY))?;
-    step("lints, browser", web::for_browser(cargo().args(["clippy", "--all-targets"])).args(DENY))?;
-    components::run(None)?;
+    let more = options.variables();
+    // The last part of the page's build uses one core. What is native is built and tested meanwhile.
+    let page = std::thread::Builder::new().name("page".into()).spawn(check_page)?;
+    step("lints", cargo().args(["clippy", "--release", "--all-targets"]).args(DENY))?;
     gpu::check_job(&DENY)?;
     step("build", &mut build(&[]))?;
-    let test = ["test", "--release"];
-    let [of_crates, of_the_whole] = test_programs()?;
-    let named = of_crates.iter().flat_map(|name| ["--test", name]);
-    // `tidy` makes sure that programs have no tests of their own, so `--lib` suffices and programs are built once.
-    let (name, empty) = NOTHING_KEPT;
-    let more = options.variables();
-    let mut crate_tests = cargo();
-    crate_tests.args(test).args(NATIVE).arg("--lib").args(named).env(name, empty).envs(more.iter().copied());
-    step("tests of each crate", &mut crate_tests)?;
-    step("examples in documentation", cargo().args(test).args(NATIVE).arg("--doc"))?;
+    let whole_jobs = test_crates(&more)?;
+    page.join().map_err(|_| anyhow::anyhow!("the checks of the page panicked"))??;
+    step("adding the page to the program", &mut build(&[]))?;
     if let Err(error) = wheel::run() {
         // The package index may be out of reach, and then so are the tests of the wheel.
         ensure!(!wheel::is_prepared(), "{error:#}");
@@ -122,13 +112,34 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     // The tools were installed above, so a test that does not find its tool has failed.
     let required = [("REQUIRE_BROWSER", "1"), ("REQUIRE_PROMETHEUS", "1"), NOTHING_KEPT];
     let variables: Vec<_> = required.into_iter().chain(more).collect();
-    let repeated = whole_jobs::run(&of_the_whole, &variables)?;
+    let repeated = whole_jobs::run(&whole_jobs, &variables)?;
     gpu::accept(&programs(), &root().join("target/gpu-results"))?;
     eprintln!("\nAll checks passed in {:.0} s.", began.elapsed().as_secs_f64());
     for name in repeated {
         eprintln!("DISTURBED {name}: failed, then passed alone; find out why");
     }
     Ok(())
+}
+
+/// Builds the page, and checks its size, its code and its components.
+fn check_page() -> anyhow::Result<()> {
+    eprintln!("\n== web");
+    web::run(web::Size::Small)?;
+    web::check_size()?;
+    step("lints, browser", web::for_browser(cargo().args(["clippy", "--all-targets"])).args(DENY))?;
+    components::run(None)
+}
+
+/// Runs the tests of each crate with these variables. Returns the programs that test whole jobs.
+fn test_crates(variables: &[(&str, &str)]) -> anyhow::Result<Vec<String>> {
+    let [of_crates, whole_jobs] = test_programs()?;
+    let mut tests = cargo();
+    // `tidy` makes sure that programs have no tests of their own, so `--lib` suffices and programs are built once.
+    tests.args(["test", "--release", "--lib"]).args(of_crates.iter().flat_map(|name| ["--test", name]));
+    tests.env(NOTHING_KEPT.0, NOTHING_KEPT.1).envs(variables.iter().copied());
+    step("tests of each crate", &mut tests)?;
+    step("examples in documentation", cargo().args(["test", "--release", "--doc"]))?;
+    Ok(whole_jobs)
 }
 
 /// Checks the licenses and sources of all dependencies, if cargo-deny is installed.

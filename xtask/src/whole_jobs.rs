@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 
-use crate::system::{NATIVE, cargo};
+use crate::system::cargo;
 
 /// The most tests that are run once more. More failures than this have a cause of their own.
 const MOST_REPEATED: usize = 3;
@@ -67,7 +67,7 @@ impl Lane<'_> {
     /// Returns the command that runs the tests.
     fn command(&self, program: &str, variables: &[(&str, &str)]) -> Command {
         let mut command = cargo();
-        command.args(["test", "--release"]).args(NATIVE).args(["--test", program, "--"]);
+        command.args(["test", "--release", "--test", program, "--"]);
         command.envs(variables.iter().copied());
         match self {
             Self::Sharing(modules) => command.arg("--test-threads=2").args(*modules),

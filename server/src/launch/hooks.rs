@@ -170,7 +170,7 @@ fn library() -> anyhow::Result<PathBuf> {
         .flat_map(|folder| [folder.join(LIBRARY), folder.join("../lib").join(LIBRARY)]);
     beside.into_iter().find_map(|path| path.canonicalize().ok()).with_context(|| {
         format!(
-            "cannot find {LIBRARY} next to {}: build it (cargo build --release -p paceline-attach), or set \
+            "cannot find {LIBRARY} next to {}: build it (cargo build --release), or set \
              {LIBRARY_VARIABLE} to its path",
             own.display()
         )

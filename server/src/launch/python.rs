@@ -83,9 +83,9 @@ impl Package {
     /// # Errors
     /// Returns an error if `native` does not exist, or if the copy cannot be written.
     pub fn copy(native: &Path) -> anyhow::Result<Self> {
-        let native = native.canonicalize().with_context(|| {
-            format!("cannot find {}: build it (cargo build --release -p paceline-python)", native.display())
-        })?;
+        let native = native
+            .canonicalize()
+            .with_context(|| format!("cannot find {}: build it (cargo build --release)", native.display()))?;
         // Stacks leave this folder out of the names of files (`attach/src/python_stacks/process.rs`).
         let copy = tempfile::Builder::new().prefix("paceline-python-").tempdir()?;
         let folder = copy.path().join("paceline");

@@ -9,11 +9,15 @@ use serde_json::{Value, json};
 use testkit::programs::{Job, Running, report};
 use testkit::{crossover, fetch};
 
-const STEPS: &str = "180";
+/// How much longer a step of the troubled rank takes: several times as much as its work, so that the trouble exceeds what
+/// another process does to a job of four ranks on two cores.
+const PLANTED_MILLIS: f64 = 90.0;
+/// The number of processes that share a core with a rank.
+const BUSY_PER_CORE: usize = 3;
 
-fn train(data: &Path, more: &[&str]) -> anyhow::Result<Value> {
+fn train(data: &Path, steps: &str, more: &[&str]) -> anyhow::Result<Value> {
     let data_text = data.to_string_lossy();
-    let mut arguments = vec!["-n", "4", "--data", &data_text, "--", "char_lm", "--steps", STEPS];
+    let mut arguments = vec!["-n", "4", "--data", &data_text, "--", "char_lm", "--steps", steps];
     arguments.extend(more);
     let (code, printed, complaints) = Job::start(&arguments)?.finish()?;
     assert_eq!(code, 0, "{printed}{complaints}");
@@ -22,15 +26,19 @@ fn train(data: &Path, more: &[&str]) -> anyhow::Result<Value> {
 
 fn check_fault(rank: u32, phase: &str) -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
-    let rank_text = rank.to_string();
-    let report = train(data.path(), &["--slow-rank", &rank_text, "--slow-phase", phase, "--slow-ms", "30"])?;
+    let (rank_text, millis) = (rank.to_string(), PLANTED_MILLIS.to_string());
+    let planted = ["--slow-rank", &rank_text, "--slow-phase", phase, "--slow-ms", &millis];
+    let report = train(data.path(), "90", &planted)?;
     let verdicts = report["verdicts"].as_array().into_iter().flatten();
     let against_ranks: Vec<&Value> = verdicts.filter(|verdict| verdict["culprit"] != "all").collect();
     let [found] = against_ranks[..] else { panic!("expected a verdict on one rank: {report:#}") };
     assert_eq!(found["culprit"], json!({ "rank": rank }), "{report:#}");
     assert_eq!(found["cause"], phase, "{report:#}");
     let cost = found["cost_nanos_per_step"].as_f64().unwrap_or(0.0) / 1e6;
-    assert!((15.0..=60.0).contains(&cost), "planted 30 ms, found {cost} ms: {report:#}");
+    assert!(
+        (PLANTED_MILLIS / 2.0..=PLANTED_MILLIS * 2.0).contains(&cost),
+        "planted {PLANTED_MILLIS} ms, found {cost} ms: {report:#}"
+    );
     check_ledger(&report);
     Ok(())
 }
@@ -85,7 +93,8 @@ fn processes_that_use_the_cores_of_a_rank_are_reported() -> anyhow::Result<()> {
         Ok(process)
     };
     let half = cores / 2;
-    let busy = (half..2 * half).map(busy).collect::<anyhow::Result<Vec<_>>>()?;
+    let cores_of_rank_1 = (half..2 * half).flat_map(|core| [core; BUSY_PER_CORE]);
+    let busy = cores_of_rank_1.map(busy).collect::<anyhow::Result<Vec<_>>>()?;
     let data = tempfile::tempdir()?;
     let arguments = ["-n", "2", "--data", &data.path().to_string_lossy(), "--", "char_lm", "--steps", "150"];
     let (code, printed, complaints) = Job::start(&arguments)?.finish()?;
@@ -107,7 +116,7 @@ fn processes_that_use_the_cores_of_a_rank_are_reported() -> anyhow::Result<()> {
 #[test]
 fn a_healthy_job_has_no_verdict_on_a_rank_and_little_other_time() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
-    let report = train(data.path(), &[])?;
+    let report = train(data.path(), "180", &[])?;
     let verdicts = report["verdicts"].as_array().expect("the verdicts are a list");
     assert!(verdicts.iter().all(|verdict| verdict["culprit"].get("rank").is_none()), "{report:#}");
     check_ledger(&report);
