@@ -243,7 +243,6 @@ pub struct Hello {
     /// The number of parameters of the model; 0 if the job does not state it.
     pub parameters: u64,
     /// The kind of instrumentation that records the process.
-    #[serde(rename = "origin")]
     pub instrumentation: Instrumentation,
 }
 
