@@ -27,7 +27,9 @@ mod workload;
 use std::collections::BTreeMap;
 
 use crate::attributes::{Attributes, MAX_ATTRIBUTES};
-use crate::batch::{Batch, Bye, Drop, DropReason, Hello, Instrumentation, MAX_RANKS, Note, WIRE_VERSION, Waiting};
+use crate::batch::{
+    Batch, Bye, Drop, DropReason, Hello, Instrumentation, MAX_RANKS, Note, WIRE_VERSION, Waiting,
+};
 #[cfg(feature = "compress")]
 use crate::batch::{MAX_PLAIN_BYTES, MAX_WIRE_BYTES};
 use crate::burst::{Activity, Burst, BurstOutcome, KernelTime, MAX_KERNELS};

@@ -34,7 +34,9 @@ pub fn read_steps(
     let Contents { entries, gaps, torn } = log_format::read(&bytes);
     let (mut batches, mut damage) = (Vec::new(), Damages::default());
     if log_format::is_of_other_version(&bytes) {
-        damage.add(|| "it is of another version than 1, which this program reads: use the release that wrote it".into());
+        damage.add(|| {
+            "it is of another version than 1, which this program reads: use the release that wrote it".into()
+        });
     } else {
         for Gap { at, bytes } in gaps {
             damage.add(|| format!("{bytes} bytes at offset {at} do not match their checksum"));

@@ -233,10 +233,10 @@ mod tests {
         let parse = |manifest: &Manifest| Manifest::parse(&signed::sign(manifest).unwrap()).unwrap_err();
         for version in [0, 2] {
             let error = parse(&Manifest { version, ..manifest() });
-            assert_eq!(error, format!("it is of version {version}, and this program reads version 1: use the release that wrote it"));
+            let said = format!("it is of version {version}, and this program reads version 1");
+            assert!(error.starts_with(&said), "{error}");
         }
         let segments = vec![Sealed::unchecked("../../x".into())];
         assert!(parse(&Manifest { version: VERSION, segments }).contains("not the name of a segment"));
     }
-}
 }

@@ -29,7 +29,11 @@ fn head() -> Batch {
             server_sent: ServerNanos(1_790_000_000_000_000_200),
             received: MonoNanos(400),
         }],
-        drops: EventKind::ALL.into_iter().zip(DropReason::ALL).map(|(kind, reason)| Drop { kind, reason, count: 3 }).collect(),
+        drops: EventKind::ALL
+            .into_iter()
+            .zip(DropReason::ALL)
+            .map(|(kind, reason)| Drop { kind, reason, count: 3 })
+            .collect(),
         notes: vec![
             Note::Hello(Hello {
                 name: "char_lm".into(),
@@ -69,7 +73,8 @@ fn bucket(number: u64, ready: i64) -> Event {
         launch: MonoNanos(ready + 10),
         start: MonoNanos(ready + 100 + number as i64),
         end: MonoNanos(ready + 900 + 31 * number as i64),
-        source: [Source::HostClock, Source::DeviceEvent, Source::ActivityRecord, Source::Derived][number as usize % 4],
+        source: [Source::HostClock, Source::DeviceEvent, Source::ActivityRecord, Source::Derived]
+            [number as usize % 4],
     })
 }
 
@@ -117,7 +122,10 @@ fn version_1_is_pinned() {
         (include_str!("golden_v1/identity.hex"), golden_batch()),
         (include_str!("golden_v1/instrumentations.hex"), Batch { notes: instrumentations(), ..head() }),
         (include_str!("golden_v1/spans.hex"), Batch { events: spans(), ..head() }),
-        (include_str!("golden_v1/layouts.hex"), with([layout(), layout().digest_alone()].map(Note::Layout).into())),
+        (
+            include_str!("golden_v1/layouts.hex"),
+            with([layout(), layout().digest_alone()].map(Note::Layout).into()),
+        ),
         (include_str!("golden_v1/device.hex"), with(vec![device()])),
         (include_str!("golden_v1/bursts.hex"), with(bursts())),
         (include_str!("golden_v1/host.hex"), with(vec![host()])),
@@ -251,7 +259,8 @@ fn stacks() -> Stacks {
         stacks: vec![Stack { count: 70, frames: vec![0, 1] }, Stack { count: 4, frames: vec![0] }],
     };
     let others = ThreadRole::ALL.into_iter().skip(1);
-    let others = others.map(|role| ThreadStacks { role, name: "w".into(), stacks: Vec::new(), ..main.clone() });
+    let others =
+        others.map(|role| ThreadStacks { role, name: "w".into(), stacks: Vec::new(), ..main.clone() });
     let profile = Profile {
         frames: vec![frame("<module>", 90), frame("decode", 11)],
         threads: std::iter::once(main.clone()).chain(others).collect(),
@@ -272,15 +281,17 @@ fn a_stack_with_an_unknown_frame_is_refused() {
 }
 
 fn workloads() -> Vec<Note> {
-    let workload = |precision| Note::Workload(Workload {
-        samples_per_step: 8,
-        sample_unit: "tokens".into(),
-        flops_per_sample: 6_000_000_000,
-        hardware_flops_per_sample: 8_000_000_000,
-        precision: Some(precision),
-        peak_flops_per_second: 989_000_000_000_000,
-        is_peak_measured: true,
-    });
+    let workload = |precision| {
+        Note::Workload(Workload {
+            samples_per_step: 8,
+            sample_unit: "tokens".into(),
+            flops_per_sample: 6_000_000_000,
+            hardware_flops_per_sample: 8_000_000_000,
+            precision: Some(precision),
+            peak_flops_per_second: 989_000_000_000_000,
+            is_peak_measured: true,
+        })
+    };
     let others = [Note::Workload(Workload::default()), Note::Resumed { step: Step(80_000) }];
     Precision::ALL.into_iter().map(workload).chain(others).collect()
 }

@@ -102,13 +102,8 @@ fn whole_frames() {
 /// Regressions: the decoder once misread these inputs, or used too much memory for them.
 #[test]
 fn inputs_that_no_encoder_writes_are_refused() {
-    let refused = [
-        "rows_in_every_table",
-        "column_that_wraps",
-        "no_flag",
-        "bye_that_is_neither",
-        "figure_twice",
-    ];
+    let refused =
+        ["rows_in_every_table", "column_that_wraps", "no_flag", "bye_that_is_neither", "figure_twice"];
     for (name, bytes) in plain().entries() {
         let is_refused = refused.iter().any(|refused| name.starts_with(refused));
         assert_eq!(decode_plain(bytes).is_err(), is_refused, "{name}: {:?}", decode_plain(bytes));

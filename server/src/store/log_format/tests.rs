@@ -64,7 +64,10 @@ proptest! {
 fn version_1_is_pinned() {
     let (bytes, _) = log(&[b"PCLB one".to_vec(), b"".to_vec()]);
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(hex, "b6504c31080000000000000000000000a872513a8e48e71a50434c42206f6e65b6504c31000000000100000000000000000000007d00e87e");
+    assert_eq!(
+        hex,
+        "b6504c31080000000000000000000000a872513a8e48e71a50434c42206f6e65b6504c31000000000100000000000000000000007d00e87e"
+    );
     assert_eq!(read_frames(&read(&bytes)), [b"PCLB one".to_vec(), b"".to_vec()]);
 }
 

@@ -160,7 +160,8 @@ fn a_batch_that_was_stored_twice_is_read_once() {
 /// The bytes of a released version never change. The golden batches of the wire format have every kind of note.
 #[test]
 fn notes_of_version_1_are_pinned() {
-    let golden = fuzz::Corpus::files(concat!(env!("CARGO_MANIFEST_DIR"), "/../wire/src/codec/golden_v1"), ".hex");
+    let golden =
+        fuzz::Corpus::files(concat!(env!("CARGO_MANIFEST_DIR"), "/../wire/src/codec/golden_v1"), ".hex");
     let batches = golden.entries().zip(0..).map(|((_, plain), number)| {
         let batch = wire::codec::decode_plain(plain).unwrap();
         let (run, seq) = (RunId::new("r").unwrap(), BatchSeq(number as u64));
