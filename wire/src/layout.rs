@@ -37,7 +37,8 @@ pub struct Layout {
     /// The parameters that got no gradient in the newest backward pass that was looked at, in ascending order. They are
     /// counted through all buckets. Null if no pass was looked at.
     pub unused: Option<Vec<u32>>,
-    /// [`Layout::digest_of_buckets`].
+    /// [`Layout::digest_of_buckets`]. Hooks leave it to [`Layout::bounded`].
+    #[serde(default)]
     pub digest: u64,
 }
 

@@ -1,7 +1,7 @@
 //! Takes a picture of every view in every state, light and dark, on a phone, a laptop and a large screen: `cargo xtask
 //! screens`. The pictures are to be looked at, and are not kept. A page that is wider than its window is an error.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
