@@ -19,7 +19,6 @@ use wire::clock::ServerNanos;
 const MARK: [u8; 4] = *b"\xb6PL1";
 const HEAD_BYTES: usize = 24;
 
-/// One entry of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The time when the batch arrived.
@@ -37,7 +36,6 @@ pub struct Gap {
     pub bytes: u64,
 }
 
-/// The content of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
     /// The readable entries, in order.
@@ -68,7 +66,6 @@ fn head_checksum(at: u64, head: &[u8]) -> u32 {
     checksum.finalize()
 }
 
-/// Reads the bytes of a log.
 #[must_use]
 pub fn read(bytes: &[u8]) -> Contents {
     let mut contents = Contents::default();

@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 /// The spread of some numbers.
 pub struct Spread {
-    /// The median.
     pub median: f64,
     p10: f64,
     p90: f64,
