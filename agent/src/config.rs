@@ -166,7 +166,7 @@ impl Config {
             server,
             // A secret of Kubernetes often ends with a line break, which no header may have.
             token: get("PACELINE_TOKEN").map(|token| token.trim().to_owned()),
-            run: RunId::for_new_run(run)?,
+            run: RunId::new(run)?,
             rank: Rank(rank),
             local_rank,
             world_size,

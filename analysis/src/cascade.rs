@@ -126,7 +126,7 @@ impl Pools {
 fn own_losses(cause: Cause) -> &'static [Loss] {
     match cause {
         Cause::Input | Cause::H2d => &[Loss::Input],
-        Cause::Network | Cause::CollectiveConfiguration | Cause::Communication => &[Loss::ExposedTransfer],
+        Cause::Network | Cause::Communication => &[Loss::ExposedTransfer],
         Cause::Host | Cause::Unknown => &[Loss::Pause, Loss::Idle, Loss::Other],
         Cause::Checkpoint | Cause::Evaluation | Cause::GarbageCollection | Cause::Compilation => {
             &[Loss::Pause]
@@ -288,11 +288,11 @@ mod tests {
         fn the_bars_sum_to_the_step(
             losses in prop::array::uniform7(0.0..0.13),
             residual in -0.05..0.05,
-            costs in prop::collection::vec((0u64..80, 0usize..10), 0..4),
+            costs in prop::collection::vec((0u64..80, 0usize..9), 0..4),
         ) {
             let causes = [
                 Cause::Input, Cause::H2d, Cause::Compute, Cause::MoreWork, Cause::ClockThrottle, Cause::Host,
-                Cause::Processor, Cause::Network, Cause::CollectiveConfiguration, Cause::Unknown,
+                Cause::Processor, Cause::Network, Cause::Unknown,
             ];
             let verdicts = costs.into_iter().map(|(cost, at)| verdict(causes[at], cost)).collect();
             let report = with(losses, residual, verdicts);

@@ -52,7 +52,7 @@ struct Level {
 
 impl Levels {
     /// Adds the memory of the process, without the pages of mapped files: they grow with what is read, and the kernel drops them where
-    /// memory is short. Older agents do not tell them apart.
+    /// memory is short.
     pub(crate) fn add_host(&mut self, sample: &HostSample) {
         let Some(resident) = sample.get(HostFigure::ResidentBytes) else { return };
         let bytes = resident.saturating_sub(sample.get(HostFigure::SharedBytes).unwrap_or(0));

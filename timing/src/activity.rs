@@ -109,7 +109,7 @@ pub fn activity(work: &[Work<'_>], carried: &[Interval], dropped: u64) -> Activi
         compute_nanos: nanos(&compute),
         collective_nanos: nanos(&collectives),
         hidden_nanos: nanos(&collectives.intersect(&compute)),
-        covered_nanos: Some(nanos(&collectives.intersect(&busy))),
+        covered_nanos: nanos(&collectives.intersect(&busy)),
         copy_nanos: nanos(&of(&|kernel| kernel.is_none())),
         idle_nanos: nanos(&idle),
         gaps: gaps.clone().count() as u64,
@@ -237,7 +237,7 @@ mod tests {
             nccl,
         ];
         let found = activity(&work, &[], 0);
-        assert_eq!((found.hidden_nanos, found.covered_nanos), (4_000, Some(8_000 + 1_000)));
+        assert_eq!((found.hidden_nanos, found.covered_nanos), (4_000, 8_000 + 1_000));
     }
 
     #[test]

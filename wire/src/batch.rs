@@ -1,31 +1,4 @@
 //! A batch: the unit that an agent sends. It holds the agent's identity, clock readings, drop counts and records.
-//!
-//! Versions of the wire format:
-//!
-//! | version | change |
-//! |---|---|
-//! | 1 | first version |
-//! | 2 | [`Note::Device`]. A batch without it is written as version 1, which older servers read |
-//! | 3 | [`Note::Burst`], and more device figures. A batch without either is written as before |
-//! | 4 | [`Activity::covered_nanos`](crate::burst::Activity::covered_nanos). A batch without it is written as before |
-//! | 5 | [`Note::Host`], which every agent sends once per second. Servers are therefore upgraded before agents |
-//! | 6 | [`Note::Attributes`], which every agent sends at its start |
-//! | 7 | [`Note::Stacks`], which a rank sends only when it is asked for them |
-//! | 8 | The span kinds of [`SpanKind::PAUSES`]. A batch without them is written as before |
-//! | 9 | More in [`Note::Layout`]. A layout without it is written as before |
-//! | 10 | More figures in [`Note::Host`], which every agent sends |
-//! | 11 | [`Note::Workload`], which a job sends that states its workload |
-//! | 12 | The age of the process in [`Note::Host`], which every agent sends |
-//! | 13 | [`Note::Resumed`], which a job sends that states the step of its checkpoint |
-//! | 14 | RDMA traffic in [`Note::Host`] |
-//! | 15 | [`Instrumentation::Trace`], which an import sends |
-//! | 16 | [`SpanKind::Unclear`]. A batch without it is written as before |
-//! | 17 | [`SpanKind::Idle`], which an import sends |
-//! | 18 | [`Note::Traced`], which an import sends |
-//! | 19 | [`Note::LongStep`] and [`Note::Line`], which a rank sends by itself, but seldom |
-//! | 20 | How long the main thread waited for a core in [`Note::Host`], which agents of PyTorch jobs send |
-//! | 21 | [`Note::Waits`], which a rank sends while it waits before its first step |
-//! | 22 | The part of a process's memory that it shares with files in [`Note::Host`] |
 
 use serde::{Deserialize, Serialize};
 
@@ -33,7 +6,7 @@ use crate::attributes::Attributes;
 use crate::burst::{Burst, BurstOutcome};
 use crate::clock::{ClockAnchor, MonoNanos, Probe};
 use crate::device::{DeviceFigure, DeviceSample};
-use crate::event::{Event, EventKind, SpanKind};
+use crate::event::{Event, EventKind};
 use crate::host::{HostFigure, HostSample};
 use crate::ids::{BatchSeq, Incarnation, Rank, RunId, Seq, Step};
 use crate::layout::Layout;
@@ -41,8 +14,8 @@ use crate::stacks::{LongStep, SpanLine, Stacks};
 use crate::traces::TraceSummary;
 use crate::workload::Workload;
 
-/// The newest version that this crate writes and reads.
-pub const WIRE_VERSION: u16 = 22;
+/// The version of the wire format that this crate writes and reads.
+pub const WIRE_VERSION: u16 = 1;
 
 /// The largest number of records in one batch. A drain interval of 100 ms yields far fewer (40 buckets * 3 steps/s *
 /// 0.1 s = 12). A long server outage is sent as many batches.
@@ -102,40 +75,6 @@ impl Batch {
             + size_of_val(self.notes.as_slice())
             + size_of_val(self.events.as_slice())
             + self.notes.iter().map(Note::held_bytes).sum::<usize>()
-    }
-
-    /// Returns the oldest version of the wire format that can express this batch.
-    #[must_use]
-    pub fn wire_version(&self) -> u16 {
-        let of_note = |note: &Note| match note {
-            Note::Hello(hello) if hello.instrumentation == Instrumentation::Trace => 15,
-            Note::Hello(_) | Note::Bye(_) => 1,
-            Note::Layout(layout) if layout.is_version_1() => 1,
-            Note::Layout(_) => 9,
-            Note::Device(sample) => {
-                sample.figures.keys().map(|figure| figure.wire_version()).max().unwrap_or(2)
-            }
-            Note::Burst(burst) if burst.covered().is_some() => 4,
-            Note::Burst(_) => 3,
-            Note::Host(sample) => {
-                sample.figures.keys().map(|figure| figure.wire_version()).max().unwrap_or(5)
-            }
-            Note::Attributes(_) => 6,
-            Note::Stacks(_) => 7,
-            Note::Workload(_) => 11,
-            Note::Resumed { .. } => 13,
-            Note::Traced(_) => 18,
-            Note::LongStep(_) | Note::Line(_) => 19,
-            Note::Waits { .. } => 21,
-        };
-        let of_event = |event: &Event| match event {
-            Event::Span(span) if span.kind == SpanKind::Idle => 17,
-            Event::Span(span) if span.kind == SpanKind::Unclear => 16,
-            Event::Span(span) if SpanKind::PAUSES.contains(&span.kind) => 8,
-            _ => 1,
-        };
-        let of_events = self.events.iter().map(of_event);
-        self.notes.iter().map(of_note).chain(of_events).max().unwrap_or(1)
     }
 }
 
@@ -304,7 +243,6 @@ pub struct Hello {
     /// The number of parameters of the model; 0 if the job does not state it.
     pub parameters: u64,
     /// The kind of instrumentation that records the process.
-    #[serde(rename = "origin")]
     pub instrumentation: Instrumentation,
 }
 

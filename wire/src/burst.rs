@@ -29,17 +29,6 @@ pub struct Burst {
     pub outcome: BurstOutcome,
 }
 
-impl Burst {
-    /// Returns [`Activity::covered_nanos`] if the burst was recorded and the figure is known.
-    #[must_use]
-    pub fn covered(&self) -> Option<u64> {
-        match &self.outcome {
-            BurstOutcome::Recorded(activity) => activity.covered_nanos,
-            BurstOutcome::Refused { .. } => None,
-        }
-    }
-}
-
 /// The outcome of the burst.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -73,8 +62,8 @@ pub struct Activity {
     pub hidden_nanos: u64,
     /// The time in which a collective ran while a stream that computes was busy. The stream counts as busy during its
     /// copies and fills, and during gaps of up to [`GAP_NANOS`]. CUDA events can see this much, because they enclose a
-    /// phase and not each kernel. `None` in bursts from agents older than wire version 4.
-    pub covered_nanos: Option<u64>,
+    /// phase and not each kernel.
+    pub covered_nanos: u64,
     /// The time in which some copy or fill ran.
     pub copy_nanos: u64,
     /// The time in which nothing ran: the device waited for its host, or for other devices between two kernels.
@@ -95,11 +84,10 @@ impl Activity {
         self.share(self.hidden_nanos)
     }
 
-    /// Returns the share of communication that streams with compute cover. `None` if there was no communication, or if
-    /// the covered time is unknown.
+    /// Returns the share of communication that streams with compute cover. `None` if there was no communication.
     #[must_use]
     pub fn covered_ratio(&self) -> Option<f64> {
-        self.covered_nanos.and_then(|covered| self.share(covered))
+        self.share(self.covered_nanos)
     }
 
     fn share(&self, nanos: u64) -> Option<f64> {

@@ -27,9 +27,11 @@ mod workload;
 use std::collections::BTreeMap;
 
 use crate::attributes::{Attributes, MAX_ATTRIBUTES};
-use crate::batch::{Batch, Bye, Drop, DropReason, Hello, Instrumentation, MAX_RANKS, Note, Waiting};
+use crate::batch::{
+    Batch, Bye, Drop, DropReason, Hello, Instrumentation, MAX_RANKS, Note, WIRE_VERSION, Waiting,
+};
 #[cfg(feature = "compress")]
-use crate::batch::{MAX_PLAIN_BYTES, MAX_WIRE_BYTES, WIRE_VERSION};
+use crate::batch::{MAX_PLAIN_BYTES, MAX_WIRE_BYTES};
 use crate::burst::{Activity, Burst, BurstOutcome, KernelTime, MAX_KERNELS};
 use crate::clock::{ClockAnchor, MonoNanos, Probe, ServerNanos, UnixNanos};
 use crate::device::{DeviceFigure, DeviceSample};
@@ -48,12 +50,13 @@ pub enum DecodeError {
         found: Vec<u8>,
     },
     /// This program does not read the version.
-    #[error("unsupported batch version {found}: this server reads versions 1 to {newest}; upgrade it")]
+    #[error(
+        "unsupported batch version {found}: this server reads version {WIRE_VERSION}; it must be at least as new as its agents, so \
+         upgrade it"
+    )]
     Version {
         /// The version in the frame.
         found: u16,
-        /// The newest version that this program reads.
-        newest: u16,
     },
     /// The bytes end too early.
     #[error("truncated: {what} at byte {at} needs {needed} bytes, but {left} are left")]
@@ -165,7 +168,7 @@ pub fn encode(batch: &Batch) -> Result<Vec<u8>, std::io::Error> {
         if plain_len < COMPRESS_FROM { (STORED, plain) } else { (ZSTD, zstd::bulk::compress(&plain, 1)?) };
     let mut frame = Vec::with_capacity(FRAME_HEAD_BYTES + payload.len());
     frame.extend_from_slice(&MAGIC);
-    frame.extend_from_slice(&batch.wire_version().to_le_bytes());
+    frame.extend_from_slice(&WIRE_VERSION.to_le_bytes());
     frame.extend_from_slice(&coding.to_le_bytes());
     frame.extend_from_slice(&(plain_len as u32).to_le_bytes());
     frame.extend_from_slice(&payload);
@@ -190,9 +193,9 @@ pub fn decode(frame: &[u8]) -> Result<Batch, DecodeError> {
     if magic != MAGIC {
         return Err(DecodeError::Magic { found: magic.to_vec() });
     }
-    let version = head.u16("version")?;
-    if version == 0 || version > WIRE_VERSION {
-        return Err(DecodeError::Version { found: version, newest: WIRE_VERSION });
+    match head.u16("version")? {
+        WIRE_VERSION => {}
+        found => return Err(DecodeError::Version { found }),
     }
     let at = head.position();
     let coding = head.u16("coding")?;
@@ -333,9 +336,8 @@ fn write_note(out: &mut Writer, note: &Note) {
             out.text(hello.instrumentation.name());
         }
         Note::Layout(layout) => {
-            let is_version_1 = layout.is_version_1();
-            out.u8(if is_version_1 { 1 } else { 9 });
-            layout::write(out, layout, !is_version_1);
+            out.u8(1);
+            layout::write(out, layout);
         }
         Note::Bye(bye) => {
             out.u8(2);
@@ -349,48 +351,46 @@ fn write_note(out: &mut Writer, note: &Note) {
             write_figures(out, &sample.figures, |figure| figure as u8);
         }
         Note::Burst(burst) => {
-            let covered = burst.covered();
-            out.u8(if covered.is_some() { 5 } else { 4 });
+            out.u8(4);
             write_burst(out, burst);
-            covered.into_iter().for_each(|nanos| out.varint(nanos));
         }
         Note::Host(sample) => {
-            out.u8(6);
+            out.u8(5);
             out.i64(sample.at.0);
             out.text(&sample.cores);
             write_figures(out, &sample.figures, |figure| figure as u8);
         }
         Note::Attributes(attributes) => {
-            out.u8(7);
+            out.u8(6);
             write_texts(out, &attributes.labels);
             write_texts(out, &attributes.software);
         }
         Note::Stacks(stacks) => {
-            out.u8(8);
+            out.u8(7);
             stacks::write(out, stacks);
         }
         Note::Workload(workload) => {
-            out.u8(10);
+            out.u8(8);
             workload::write(out, workload);
         }
         Note::Resumed { step } => {
-            out.u8(11);
+            out.u8(9);
             out.varint(step.0);
         }
         Note::Traced(summary) => {
-            out.u8(12);
+            out.u8(10);
             traces::write(out, summary);
         }
         Note::LongStep(long) => {
-            out.u8(13);
+            out.u8(11);
             stacks::write_long_step(out, long);
         }
         Note::Line(line) => {
-            out.u8(14);
+            out.u8(12);
             stacks::write_line(out, line);
         }
         Note::Waits { waiting } => {
-            out.u8(15);
+            out.u8(13);
             out.u8(u8::from(waiting.is_some()));
             if let Some(Waiting { seq, launch }) = waiting {
                 out.varint(seq.0);
@@ -442,7 +442,7 @@ fn write_burst(out: &mut Writer, burst: &Burst) {
 }
 
 /// Returns the numeric fields in wire order.
-fn activity_fields(activity: &Activity) -> [u64; 10] {
+fn activity_fields(activity: &Activity) -> [u64; 11] {
     [
         activity.records,
         activity.dropped,
@@ -450,6 +450,7 @@ fn activity_fields(activity: &Activity) -> [u64; 10] {
         activity.compute_nanos,
         activity.collective_nanos,
         activity.hidden_nanos,
+        activity.covered_nanos,
         activity.copy_nanos,
         activity.idle_nanos,
         activity.gaps,
@@ -483,7 +484,7 @@ fn read_activity(input: &mut Reader<'_>) -> Result<Activity, DecodeError> {
         compute_nanos: next()?,
         collective_nanos: next()?,
         hidden_nanos: next()?,
-        covered_nanos: None,
+        covered_nanos: next()?,
         copy_nanos: next()?,
         idle_nanos: next()?,
         gaps: next()?,
@@ -521,7 +522,7 @@ fn read_note(input: &mut Reader<'_>) -> Result<Note, DecodeError> {
             parameters: input.varint("parameters")?,
             instrumentation: read_instrumentation(input)?,
         })),
-        1 => Ok(Note::Layout(layout::read(input, false)?)),
+        1 => Ok(Note::Layout(layout::read(input)?)),
         2 => {
             let completed = input.tag("completed", &[false, true])?;
             Ok(Note::Bye(Bye { completed, reason: input.text("reason")? }))
@@ -532,32 +533,22 @@ fn read_note(input: &mut Reader<'_>) -> Result<Note, DecodeError> {
             figures: read_figures(input, "device figures", &DeviceFigure::ALL)?,
         })),
         4 => Ok(Note::Burst(read_burst(input)?)),
-        5 => {
-            let mut burst = read_burst(input)?;
-            let covered = input.varint("burst covered")?;
-            let BurstOutcome::Recorded(activity) = &mut burst.outcome else {
-                return Err(DecodeError::Value { what: "covered time of refused burst", at, found: covered });
-            };
-            activity.covered_nanos = Some(covered);
-            Ok(Note::Burst(burst))
-        }
-        6 => Ok(Note::Host(HostSample {
+        5 => Ok(Note::Host(HostSample {
             at: MonoNanos(input.i64("host sample")?),
             cores: input.text("cores")?,
             figures: read_figures(input, "host figures", &HostFigure::ALL)?,
         })),
-        7 => Ok(Note::Attributes(Attributes {
+        6 => Ok(Note::Attributes(Attributes {
             labels: read_texts(input, "labels")?,
             software: read_texts(input, "software versions")?,
         })),
-        8 => Ok(Note::Stacks(stacks::read(input)?)),
-        9 => Ok(Note::Layout(layout::read(input, true)?)),
-        10 => Ok(Note::Workload(workload::read(input)?)),
-        11 => Ok(Note::Resumed { step: Step(input.varint("resumed step")?) }),
-        12 => Ok(Note::Traced(traces::read(input)?)),
-        13 => Ok(Note::LongStep(stacks::read_long_step(input)?)),
-        14 => Ok(Note::Line(stacks::read_line(input)?)),
-        15 => Ok(Note::Waits { waiting: read_waiting(input)? }),
+        7 => Ok(Note::Stacks(stacks::read(input)?)),
+        8 => Ok(Note::Workload(workload::read(input)?)),
+        9 => Ok(Note::Resumed { step: Step(input.varint("resumed step")?) }),
+        10 => Ok(Note::Traced(traces::read(input)?)),
+        11 => Ok(Note::LongStep(stacks::read_long_step(input)?)),
+        12 => Ok(Note::Line(stacks::read_line(input)?)),
+        13 => Ok(Note::Waits { waiting: read_waiting(input)? }),
         found => Err(DecodeError::Value { what: "note", at, found: u64::from(found) }),
     }
 }

@@ -49,8 +49,7 @@ pub enum DeviceFigure {
     DramActivityPermille = 15,
     /// The error bound of the device's times on the host's clock, in nanoseconds.
     ClockErrorBoundNanoseconds = 16,
-    /// The rate of data sent over all NVLinks, in mebibytes per second (GPM). This figure and the following ones need
-    /// version 3 of the wire format.
+    /// The rate of data sent over all NVLinks, in mebibytes per second (GPM).
     NvlinkSentMebibytesPerSecond = 17,
     /// The rate of data received over all NVLinks, in mebibytes per second (GPM).
     NvlinkReceivedMebibytesPerSecond = 18,
@@ -58,8 +57,7 @@ pub enum DeviceFigure {
     XidErrors = 19,
     /// The code of the last Xid, from NVIDIA's list of Xids.
     LastXid = 20,
-    /// The memory in use by tensors, in bytes, as PyTorch's caching allocator counts it for this process. This figure and
-    /// the following ones need version 9 of the wire format.
+    /// The memory in use by tensors, in bytes, as PyTorch's caching allocator counts it for this process.
     AllocatedBytes = 21,
     /// The largest value of [`Self::AllocatedBytes`] so far, or since the job reset PyTorch's peak statistics.
     AllocatedPeakBytes = 22,
@@ -106,16 +104,6 @@ impl DeviceFigure {
         Self::AllocationRetries,
         Self::OutOfMemoryErrors,
     ];
-
-    /// Returns the first version of the wire format that has the figure.
-    #[must_use]
-    pub fn wire_version(self) -> u16 {
-        match self {
-            _ if self < Self::NvlinkSentMebibytesPerSecond => 2,
-            _ if self < Self::AllocatedBytes => 3,
-            _ => 9,
-        }
-    }
 }
 
 /// The bits of [`DeviceFigure::ThrottleReasons`], with the values of `nvmlClocksEventReasons` in nvml.h.

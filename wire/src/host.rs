@@ -28,8 +28,8 @@ pub enum HostFigure {
     Stolen = 5,
     /// The time in which the CPU limit of the process's cgroup kept its threads from running.
     Throttled = 6,
-    /// The time in which some task waited for a processor (PSI, `some`). This figure and the following ones need version
-    /// 10 of the wire format. The pressure is that of the process's cgroup if it is known there, else that of the host.
+    /// The time in which some task waited for a processor (PSI, `some`). This and the other pressure is that of the process's
+    /// cgroup if it is known there, else that of the host.
     CpuPressure = 7,
     /// The time in which some task waited for memory to be reclaimed or read back (PSI, `some`).
     MemoryPressure = 8,
@@ -59,18 +59,16 @@ pub enum HostFigure {
     MemoryAvailableBytes = 19,
     /// The memory of the host, or the memory limit of the process's cgroup if that is less, in bytes.
     MemoryTotalBytes = 20,
-    /// The time since the process began, at the end of the interval, in nanoseconds. Needs version 12.
+    /// The time since the process began, at the end of the interval, in nanoseconds.
     ProcessAge = 21,
-    /// The bytes sent in the interval over the host's active RDMA ports (InfiniBand, RoCE), by all processes of the host. This figure
-    /// and the following one need version 14.
+    /// The bytes sent in the interval over the host's active RDMA ports (InfiniBand, RoCE), by all processes of the host.
     RdmaSentBytes = 22,
     /// The bytes received in the interval, counted in the same way.
     RdmaReceivedBytes = 23,
-    /// The part of [`Self::Waited`] that is the main thread's, in nanoseconds. Known where this thread trains, as in PyTorch jobs. Needs
-    /// version 20.
+    /// The part of [`Self::Waited`] that is the main thread's, in nanoseconds. Known where this thread trains, as in PyTorch jobs.
     MainWaited = 24,
     /// The part of [`Self::ResidentBytes`] that the process shares with files or other processes: pages of mapped files, which the kernel
-    /// can drop, and shared memory. Needs version 22.
+    /// can drop, and shared memory.
     SharedBytes = 25,
 }
 
@@ -107,19 +105,6 @@ impl HostFigure {
     /// How the time of the process's cores was spent, in nanoseconds, in the order of their codes.
     pub const OF_CORES: [Self; 7] =
         [Self::Interval, Self::Capacity, Self::Ran, Self::Waited, Self::Busy, Self::Stolen, Self::Throttled];
-
-    /// Returns the first version of the wire format that has the figure.
-    #[must_use]
-    pub fn wire_version(self) -> u16 {
-        match self {
-            Self::ProcessAge => 12,
-            Self::RdmaSentBytes | Self::RdmaReceivedBytes => 14,
-            Self::MainWaited => 20,
-            Self::SharedBytes => 22,
-            figure if Self::OF_CORES.contains(&figure) => 5,
-            _ => 10,
-        }
-    }
 }
 
 /// A sample of the host from one rank's process. It covers an interval of about a second.

@@ -51,8 +51,7 @@ id! {
     Incarnation(u64)
 }
 
-/// The name of a run. It is unique on a server, and safe in a path, a URL and a Prometheus label. Not every id that can be
-/// read may be given to a new run ([`Self::may_be_new`]).
+/// The name of a run. It is unique on a server, and safe in a path, a URL and a Prometheus label.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(transparent)]
@@ -79,7 +78,7 @@ impl RunId {
     /// # Errors
     /// Returns an error if `text` is empty, is longer than [`Self::MAX_BYTES`], starts with a dot, or has a character
     /// other than letters, digits, `.`, `_` and `-`. Also returns an error for texts that the command line reads as
-    /// something else: `latest`, and names that end in `.json`.
+    /// something else: `latest`, and names that start with a dash or end in `.json`.
     pub fn new(text: impl Into<String>) -> Result<Self, RunIdError> {
         let text = text.into();
         let reason = if text.is_empty() {
@@ -88,6 +87,8 @@ impl RunId {
             "is too long"
         } else if text.starts_with('.') {
             "starts with a dot"
+        } else if text.starts_with('-') {
+            "starts with a dash, which commands read as an option"
         } else if !text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-')) {
             "has a character that is not allowed"
         } else if text == "latest" {
@@ -98,25 +99,6 @@ impl RunId {
             return Ok(Self(text));
         };
         Err(RunIdError { text: text.chars().take(80).collect(), reason })
-    }
-
-    /// Creates the id of a new run from `text`.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Self::new`], and an error if no new run may have the id ([`Self::may_be_new`]).
-    pub fn for_new_run(text: impl Into<String>) -> Result<Self, RunIdError> {
-        let id = Self::new(text)?;
-        if id.may_be_new() {
-            return Ok(id);
-        }
-        Err(RunIdError { text: id.0, reason: "starts with a dash, which commands read as an option" })
-    }
-
-    /// Returns false for an id that no new run may have: commands read one that begins with a dash as an option. Runs that
-    /// were stored under such an id are still read; on the command line, `--` goes before them.
-    #[must_use]
-    pub fn may_be_new(&self) -> bool {
-        !self.0.starts_with('-')
     }
 
     /// Returns the id as text.
@@ -152,13 +134,11 @@ mod tests {
 
     #[test]
     fn run_ids_are_safe_in_a_path() {
-        for good in ["a", "char_lm-20261120-083000-7f3a", "A.b"] {
+        for good in ["a", "char_lm-20261120-083000-7f3a", "A.b", "a-b"] {
             assert_eq!(RunId::new(good).unwrap().as_str(), good);
         }
-        assert_eq!(RunId::for_new_run("a-b").unwrap().as_str(), "a-b");
-        let error = RunId::for_new_run("-rf").unwrap_err().to_string();
+        let error = RunId::new("-rf").unwrap_err().to_string();
         assert!(error.starts_with("run id \"-rf\": starts with a dash"), "{error}");
-        assert_eq!(RunId::new("-rf").unwrap().as_str(), "-rf", "a run that is stored stays readable");
         for bad in ["", ".", "..", "a/b", "a b", "ä", "\0", "latest", "x.json", &"x".repeat(65)] {
             assert!(RunId::new(bad).is_err(), "{bad:?} was accepted");
         }

@@ -29,19 +29,15 @@ pub struct Layout {
     /// The buckets in launch order. Ranks other than 0 send the digest alone.
     pub buckets: Vec<LayoutBucket>,
     /// The number of the module in its process, in the order in which the job made them.
-    #[serde(default)]
     pub module: u32,
     /// The name of the module's class; empty if it is unknown.
-    #[serde(default)]
     pub class: String,
     /// The first step with this layout, counted by optimizer updates; null if the job does not report its updates.
-    #[serde(default)]
     pub since: Option<u64>,
     /// The parameters that got no gradient in the newest backward pass that was looked at, in ascending order. They are
     /// counted through all buckets. Null if no pass was looked at.
-    #[serde(default)]
     pub unused: Option<Vec<u32>>,
-    /// [`Layout::digest_of_buckets`]; 0 in layouts of older agents.
+    /// [`Layout::digest_of_buckets`]. Hooks leave it to [`Layout::bounded`].
     #[serde(default)]
     pub digest: u64,
 }
@@ -57,10 +53,8 @@ pub struct LayoutBucket {
     /// The names of the bucket's parameters, in the order in which they lie in the bucket.
     pub parameters: Vec<String>,
     /// The number of elements of each parameter; empty if they are unknown.
-    #[serde(default)]
     pub elements: Vec<u64>,
     /// The type of the elements, such as `float32`; empty if it is unknown.
-    #[serde(default)]
     pub dtype: String,
 }
 
@@ -74,15 +68,6 @@ impl LayoutBucket {
 }
 
 impl Layout {
-    /// Returns whether version 1 of the wire format can express the layout.
-    #[must_use]
-    pub fn is_version_1(&self) -> bool {
-        let has_more = |bucket: &LayoutBucket| !bucket.elements.is_empty() || !bucket.dtype.is_empty();
-        let Self { module, class, since, unused, digest, .. } = self;
-        let is_plain = (*module, *digest, *since) == (0, 0, None) && class.is_empty() && unused.is_none();
-        is_plain && !self.buckets.iter().any(has_more)
-    }
-
     /// Returns the number of parameters.
     #[must_use]
     pub fn count(&self) -> usize {

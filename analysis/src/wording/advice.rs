@@ -195,9 +195,6 @@ fn on_one(cause: Cause) -> &'static str {
             "Pin the rank to cores of its own, or accept it: shared processors vary this much."
         }
         Cause::Network => "Check its link: cable, network card, and the switch port.",
-        Cause::CollectiveConfiguration => {
-            "Try another bucket size. The Scaling view predicts what each size would give."
-        }
         Cause::Unknown => "Look at the rank's own log around the onset, and record a burst on it.",
         cause => on_several(cause),
     }
@@ -242,6 +239,5 @@ fn on_several(cause: Cause) -> &'static str {
         // These have statements of their own.
         Cause::Restart | Cause::Start => "See what passes before the first step.",
         Cause::MoreWork => on_one(cause),
-        Cause::CollectiveConfiguration => on_one(cause),
     }
 }

@@ -138,9 +138,6 @@ fn all_alike(finding: &Finding, who: &Who<'_>) -> String {
             format!("{waits} within the forward and backward pass for something other than a core")
         }
         Cause::Communication => format!("{waits} for collectives that the backward pass does not hide"),
-        Cause::CollectiveConfiguration => {
-            format!("{waits} for {its} last buckets, which could start earlier")
-        }
         _ => format!("{are} outside the passes, the input and the optimizer"),
     };
     let least = if finding.is_least() { "at least " } else { "" };
@@ -336,7 +333,7 @@ fn does(finding: &Finding, who: &Who<'_>) -> String {
         (Cause::Restart, _) => (["is", "are", who.choose("was", "were")], "restarted".into()),
         (Cause::Start, _) => (["starts", "start", "started"], "late".into()),
         (Cause::Hang, _) => (["holds", "hold", "held"], "the job up".into()),
-        (Cause::CollectiveConfiguration | Cause::Communication | Cause::Unknown, _) => (
+        (Cause::Communication | Cause::Unknown, _) => (
             ["is", "are", who.choose("was", "were")],
             "late for a reason that the records do not show".into(),
         ),

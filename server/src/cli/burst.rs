@@ -120,9 +120,12 @@ fn recorded(out: &mut String, rank: u32, activity: &Activity) {
 /// Returns the hidden share of collectives, as text. The second share also counts copies of streams that compute, and
 /// short gaps between their kernels. It is the share to compare with the overlap of a step.
 fn hidden(activity: &Activity) -> String {
-    let Some(ratio) = activity.overlap_ratio() else { return String::new() };
-    let covered = activity.covered_ratio();
-    let covered =
-        covered.map_or_else(String::new, |ratio| format!(", {:.1} % by streams that compute", ratio * 100.0));
-    format!(" ({:.1} % of it hidden by kernels{covered})", ratio * 100.0)
+    let (Some(hidden), Some(covered)) = (activity.overlap_ratio(), activity.covered_ratio()) else {
+        return String::new();
+    };
+    format!(
+        " ({:.1} % of it hidden by kernels, {:.1} % by streams that compute)",
+        hidden * 100.0,
+        covered * 100.0
+    )
 }

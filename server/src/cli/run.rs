@@ -53,7 +53,7 @@ async fn launch_and_report(
         None => name_of(&arguments.command),
     };
     let run = match &arguments.run_id {
-        Some(id) => RunId::for_new_run(id.clone()).context("--run-id")?,
+        Some(id) => RunId::new(id.clone()).context("--run-id")?,
         None => new_run_id(&name)?,
     };
     let labels = labels(&arguments.labels)?;

@@ -25,13 +25,6 @@ pub enum ApplyError {
         /// The largest size of all runs in memory, in bytes.
         most: usize,
     },
-    /// A new run has an id that commands read as an option.
-    #[error(
-        "run id {:?} begins with a dash, which commands read as an option: start the job with another \
-         PACELINE_RUN_ID",
-        run.as_str()
-    )]
-    LikeAnOption { run: RunId },
     /// A step number is too large.
     #[error(
         "rank {rank} of run {run} sent step {step}, but step numbers go from 0 to {}: use the job's own step count",

@@ -32,8 +32,6 @@ pub struct Condition {
     pub lost_since: Vec<Loss>,
     /// Why the list of removed batches cannot be read.
     pub unlisted: Option<String>,
-    /// The number of segments without checksums, which an older version wrote.
-    pub unchecked: usize,
     /// The number of segments that the manifest does not name, and that are read without checksums.
     pub unnamed: usize,
     /// The numbers of logs that are missing, if the manifest is too: it would say whether they had batches.
@@ -78,21 +76,17 @@ impl Condition {
             self.skipped(),
         ];
         let batches = sentences.into_iter().flatten().map(|sentence| (GapKind::StoredBatches, sentence));
-        let checksum_gaps = self.checksum_gaps().map(|sentence| (GapKind::Checksums, sentence));
-        batches.chain(checksum_gaps).map(|(kind, sentence)| Gap { kind, sentence }).collect()
+        let unchecked = self.unchecked().map(|sentence| (GapKind::Checksums, sentence));
+        batches.chain(unchecked).map(|(kind, sentence)| Gap { kind, sentence }).collect()
     }
 
-    fn checksum_gaps(&self) -> impl Iterator<Item = String> {
-        let unchecked = segments(self.unchecked).map(|(segments, them)| {
-            format!("an older version wrote {segments} without checksums: damage to {them} is not detected")
-        });
-        let unnamed = segments(self.unnamed).map(|(segments, them)| {
+    fn unchecked(&self) -> Option<String> {
+        segments(self.unnamed).map(|(segments, them)| {
             format!(
                 "manifest.json is missing or does not name {segments}, so that damage to {them} is not detected: it was removed or \
                  replaced"
             )
-        });
-        [unchecked, unnamed].into_iter().flatten()
+        })
     }
 
     fn skipped(&self) -> Option<String> {
@@ -232,8 +226,8 @@ pub fn each_batch<E: From<StoreError>>(
         Ok(lost) => (lost, None),
         Err(error) => (Vec::new(), Some(error.to_string())),
     };
-    let (unchecked, unnamed, skipped) = (files.unchecked(), files.unnamed(), files.skipped());
-    let mut condition = Condition { lost, unlisted, unchecked, unnamed, skipped, ..Condition::default() };
+    let (unnamed, skipped) = (files.unnamed(), files.skipped());
+    let mut condition = Condition { lost, unlisted, unnamed, skipped, ..Condition::default() };
     for number in files.numbers() {
         let (batches, damage) = files.read(number, None)?;
         condition.damage.extend(damage);

@@ -68,13 +68,6 @@ impl<'a> Files<'a> {
         self.numbers.iter().copied().collect()
     }
 
-    /// Returns the number of segments without checksums, which an older version wrote.
-    #[must_use]
-    pub fn unchecked(&self) -> usize {
-        let unchecked = self.manifest.segments.iter().filter(|sealed| sealed.is_unchecked()).count();
-        unchecked - self.unnamed
-    }
-
     /// Returns false if the files of this number are known to have no record of these steps, and true otherwise.
     #[must_use]
     pub fn may_hold(&self, number: u32, steps: StepRange) -> bool {

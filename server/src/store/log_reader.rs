@@ -31,10 +31,16 @@ pub fn read_steps(
 ) -> Result<(Vec<Received>, Option<LogDamage>), StoreError> {
     let path = folder.log(number);
     let bytes = folder.disk.read(&path).map_err(StoreError::io(&path, "read"))?;
-    let Contents { entries, gaps, torn, is_version_1 } = log_format::read(&bytes);
+    let Contents { entries, gaps, torn } = log_format::read(&bytes);
     let (mut batches, mut damage) = (Vec::new(), Damages::default());
-    for Gap { at, bytes } in gaps {
-        damage.add(|| format!("{bytes} bytes at offset {at} do not match their checksum"));
+    if log_format::is_of_other_version(&bytes) {
+        damage.add(|| {
+            "it is of another version than 1, which this program reads: use the release that wrote it".into()
+        });
+    } else {
+        for Gap { at, bytes } in gaps {
+            damage.add(|| format!("{bytes} bytes at offset {at} do not match their checksum"));
+        }
     }
     for entry in entries {
         match wire::codec::decode(&entry.frame) {
@@ -42,8 +48,7 @@ pub fn read_steps(
             Err(error) => damage.add(|| format!("an entry is not a batch: {error}")),
         }
     }
-    // Older versions did not cut torn tails at start.
-    if torn > 0 && !is_newest && !is_version_1 {
+    if torn > 0 && !is_newest {
         damage.add(|| format!("its last {torn} bytes are a truncated batch"));
     }
     Ok((batches, damage.into_log_damage(number)))

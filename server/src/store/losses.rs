@@ -21,8 +21,8 @@ pub struct Loss {
     pub batches: u64,
     /// What happened, as a clause without a period.
     pub reason: String,
-    /// The file that the batches were in. Absent if it is not known, or if an older version wrote the loss.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The file that the batches were in. Absent if it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<LostFile>,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```json
 //! {
-//!   "version": 3,
+//!   "version": 1,
 //!   "segments": [
 //!     { "name": "segment-000001", "batches": 12, "steps": [0, 57],
 //!       "files": { "steps.parquet": { "bytes": 2080, "crc32": 3735928559 }, ... },
@@ -12,8 +12,7 @@
 //! }
 //! ```
 //!
-//! The last line is a checksum of all bytes before it. Version 2 does not say which steps a segment holds. Version 1 is
-//! a list of names without checksums.
+//! The last line is a checksum of all bytes before it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -26,7 +25,7 @@ use super::directory::write_atomically;
 use super::folder::{RunFolder, segment_name, segment_number};
 use super::{StepRange, StoreError, signed};
 
-const VERSION: u32 = 3;
+const VERSION: u32 = 1;
 
 /// The segments of a run that count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,14 +44,13 @@ pub struct Sealed {
     pub name: String,
     /// The number of batches, or 0 if unknown.
     pub batches: u64,
-    /// The first and the last step that the segment has records of. Absent if there are none, or if an older version
-    /// wrote the segment.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The first and the last step that the segment has records of. Absent if there are none, or if they are not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<(u64, u64)>,
-    /// The size and checksum of each file, by name. Empty if an older version wrote the segment, without checksums.
+    /// The size and checksum of each file, by name. Empty if the manifest does not name the segment.
     pub files: BTreeMap<String, FileSum>,
     /// What could not be read of the segment's log, which is then still on disk.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub damage: Option<LogDamage>,
 }
 
@@ -83,13 +81,6 @@ pub struct LogDamage {
     pub reason: String,
 }
 
-/// The content of a version 1 manifest.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ManifestV1 {
-    segments: Vec<String>,
-}
-
 impl Sealed {
     /// Returns a segment of which only the name is known.
     #[must_use]
@@ -103,12 +94,6 @@ impl Sealed {
         let name = segment_name(number);
         let reason = format!("{name} was removed together with the manifest");
         Self { damage: Some(LogDamage { batches: 1, reason }), ..Self::unchecked(name) }
-    }
-
-    /// Returns true if an older version wrote the segment, without checksums.
-    #[must_use]
-    pub fn is_unchecked(&self) -> bool {
-        self.files.is_empty() && self.damage.is_none()
     }
 
     /// Returns the segment's number.
@@ -176,15 +161,10 @@ impl Manifest {
 
     fn parse(bytes: &[u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
-        if let Ok(old) = serde_json::from_str::<ManifestV1>(text) {
-            let segments = old.segments.into_iter().map(Sealed::unchecked).collect();
-            return Self { version: 1, segments }.checked();
-        }
         let broken = "it does not match its checksum: it was damaged on disk or edited";
         let json = signed::verified(text).ok_or(broken)?;
-        // A file that matches its checksum and cannot be parsed is from another version.
-        let manifest: Self = serde_json::from_str(&json)
-            .map_err(|error| format!("not a manifest of version 1 to {VERSION}: {error}"))?;
+        signed::known(json.as_bytes(), VERSION)?;
+        let manifest: Self = serde_json::from_str(&json).map_err(|error| error.to_string())?;
         manifest.checked()
     }
 
@@ -239,10 +219,23 @@ mod tests {
         }
     }
 
+    /// The bytes of a released version never change.
     #[test]
-    fn a_manifest_of_version_1_is_a_list_of_names() {
-        let manifest = Manifest::parse(b"{\n  \"segments\": [\n    \"segment-000001\"\n  ]\n}").unwrap();
-        assert_eq!(manifest.find(1).map(|sealed| sealed.files.len()), Some(0));
-        assert!(Manifest::parse(b"{\"segments\": [\"../../x\"]}").is_err());
+    fn version_1_is_pinned() {
+        let golden = include_str!("golden_manifest_v1.json");
+        assert_eq!(String::from_utf8(manifest().to_bytes().unwrap()).unwrap(), golden);
+        assert_eq!(Manifest::parse(golden.as_bytes()).unwrap(), manifest());
+    }
+
+    #[test]
+    fn another_version_and_a_name_that_is_no_segment_are_refused() {
+        let parse = |manifest: &Manifest| Manifest::parse(&signed::sign(manifest).unwrap()).unwrap_err();
+        for version in [0, 2] {
+            let error = parse(&Manifest { version, ..manifest() });
+            let said = format!("it is of version {version}, and this program reads version 1");
+            assert!(error.starts_with(&said), "{error}");
+        }
+        let segments = vec![Sealed::unchecked("../../x".into())];
+        assert!(parse(&Manifest { version: VERSION, segments }).contains("not the name of a segment"));
     }
 }

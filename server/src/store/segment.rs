@@ -26,7 +26,7 @@ use wire::ids::{Incarnation, Rank, RunId, Seq};
 
 use super::folder::RunFolder;
 use super::manifest::{FileSum, Sealed};
-use super::{StepRange, StoreError};
+use super::{StepRange, StoreError, signed};
 use rebuilt::Rebuilt;
 use table::Table;
 use tables::{BATCHES, BUCKETS, PROBES, SPANS, STEPS, Tables};
@@ -68,14 +68,12 @@ pub fn steps(batches: &[Received]) -> Option<(u64, u64)> {
     })
 }
 
-/// An incarnation of a rank, with its world size.
+/// An incarnation of a rank, with the world size in its batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct Life {
     rank: Rank,
     incarnation: Incarnation,
-    /// The world size in the incarnation's batches. Version 1 stores one world size for the whole segment.
-    #[serde(default)]
-    world_size: Option<u32>,
+    world_size: u32,
 }
 
 /// The content of `notes.json`: the parts of a segment that are not tables.
@@ -83,11 +81,8 @@ struct Life {
 struct NotesFile {
     version: u32,
     run: RunId,
-    world_size: u32,
     lives: Vec<Life>,
     notes: Vec<BatchNotes>,
-    /// Collectives in flight. Versions 1 and 2 have none.
-    #[serde(default)]
     in_flight: Vec<InFlight>,
 }
 
@@ -108,8 +103,8 @@ struct InFlight {
 }
 
 const NOTES: &str = "notes.json";
-/// The version of `notes.json`. Version 2 has the world size of each incarnation, version 3 the collectives in flight.
-const NOTES_VERSION: u32 = 3;
+/// The version of a segment's files, which `notes.json` states.
+const VERSION: u32 = 1;
 
 /// Removes duplicate batches. An agent that receives no answer sends a batch again.
 #[must_use]
@@ -158,7 +153,7 @@ fn encode(run: &RunId, batches: &[Received]) -> (Tables, NotesFile) {
     let mut newest: BTreeMap<usize, Newest> = BTreeMap::new();
     for Received { at, batch } in batches {
         let Batch { rank, incarnation, world_size, .. } = *batch;
-        let life = Life { rank, incarnation, world_size: Some(world_size) };
+        let life = Life { rank, incarnation, world_size };
         let life = *lives.entry(life).or_insert_with(|| {
             in_order.push(life);
             in_order.len() - 1
@@ -171,10 +166,8 @@ fn encode(run: &RunId, batches: &[Received]) -> (Tables, NotesFile) {
         newest.entry(life).or_default().add(life, batch);
     }
     tables.group();
-    let world_size = batches.first().map_or(0, |first| first.batch.world_size);
     let in_flight = newest.values().filter_map(Newest::in_flight).collect();
-    let (version, run) = (NOTES_VERSION, run.clone());
-    (tables, NotesFile { version, run, world_size, lives: in_order, notes, in_flight })
+    (tables, NotesFile { version: VERSION, run: run.clone(), lives: in_order, notes, in_flight })
 }
 
 /// The newest started and the newest ended collective of an incarnation.
@@ -223,7 +216,7 @@ pub fn read_steps(
     steps: Option<StepRange>,
 ) -> Result<Vec<Received>, StoreError> {
     let path = folder.path.join(&sealed.name);
-    // For segments without checksums: the Parquet reader panics on some damage.
+    // For segments that the manifest does not name: the Parquet reader panics on some damage.
     let decoded = catch_unwind(AssertUnwindSafe(|| decode(folder, &path, sealed, steps)));
     let decoded =
         decoded.unwrap_or_else(|_| Err(StoreError::content(&path, "the Parquet reader cannot read it")));
@@ -238,13 +231,9 @@ fn decode(
 ) -> Result<Vec<Received>, StoreError> {
     let notes_path = path.join(NOTES);
     let notes = content(folder, path, sealed, NOTES)?;
-    let file: NotesFile =
-        serde_json::from_slice(&notes).map_err(|error| StoreError::content(&notes_path, error))?;
-    if file.version == 0 || file.version > NOTES_VERSION {
-        let reason =
-            format!("unknown segment version {} (this program reads 1 to {NOTES_VERSION})", file.version);
-        return Err(StoreError::content(&notes_path, reason));
-    }
+    let unreadable = |reason| StoreError::content(&notes_path, reason);
+    signed::known(&notes, VERSION).map_err(unreadable)?;
+    let file: NotesFile = serde_json::from_slice(&notes).map_err(|error| unreadable(error.to_string()))?;
     let files = SegmentFiles { folder, path, sealed };
     let mut rebuilt = Rebuilt::new(path, &file, &files.table("batches.parquet", BATCHES, None)?)?;
     if steps.is_none() {

@@ -1,4 +1,4 @@
-//! Fuzzes logs of both versions. After any damage each byte belongs to an entry, a gap or the torn tail, and only
+//! Fuzzes logs. After any damage each byte belongs to an entry, a gap or the torn tail, and only
 //! entries are read that were written at their place.
 
 use std::collections::BTreeSet;
@@ -9,9 +9,8 @@ use wire::clock::ServerNanos;
 
 use super::{CORPUS, STORED, ensure, word};
 
-const MARK: &[u8] = b"\xb6PL2";
+const MARK: &[u8] = b"\xb6PL1";
 const HEAD: usize = 24;
-const HEAD_V1: usize = 16;
 
 fn corpus() -> Corpus {
     Corpus::files(STORED, ".plog").and(Corpus::folder(format!("{CORPUS}/log")))
@@ -24,18 +23,13 @@ fn checksum(parts: &[&[u8]]) -> u32 {
 }
 
 /// Reads the entry at an offset independently of the code under test. Returns the entry's time, frame and length.
-fn entry_at(bytes: &[u8], at: usize, is_version_1: bool) -> Option<(i64, &[u8], usize)> {
+fn entry_at(bytes: &[u8], at: usize) -> Option<(i64, &[u8], usize)> {
     let rest = bytes.get(at..)?;
-    let (head, length) = if is_version_1 { (HEAD_V1, word(rest, 0)?) } else { (HEAD, word(rest, 4)?) };
-    let end = head.checked_add(length as usize)?;
-    let (frame, time) = (rest.get(head..end)?, rest.get(8..16)?);
-    let is_right = if is_version_1 {
-        word(rest, 4)? == checksum(&[time, frame])
-    } else {
-        rest.starts_with(MARK)
-            && word(rest, 16)? == checksum(&[frame])
-            && word(rest, 20)? == checksum(&[&(at as u64).to_le_bytes(), &rest[..20]])
-    };
+    let end = HEAD.checked_add(word(rest, 4)? as usize)?;
+    let (frame, time) = (rest.get(HEAD..end)?, rest.get(8..16)?);
+    let is_right = rest.starts_with(MARK)
+        && word(rest, 16)? == checksum(&[frame])
+        && word(rest, 20)? == checksum(&[&(at as u64).to_le_bytes(), &rest[..20]]);
     is_right.then(|| (i64::from_le_bytes(time.try_into().expect("eight bytes")), frame, end))
 }
 
@@ -70,7 +64,7 @@ fn covers(bytes: &[u8], contents: &Contents) -> Verdict {
             ensure(gap.bytes > 0, || format!("an empty gap at {at}"))?;
             at += gap.bytes as usize;
         } else if let Some(entry) = entries.next() {
-            let found = entry_at(bytes, at, contents.is_version_1);
+            let found = entry_at(bytes, at);
             let Some((time, frame, length)) = found else { return Err(format!("no entry lies at {at}")) };
             ensure((ServerNanos(time), frame) == (entry.received, &entry.frame), || {
                 format!("another entry at {at}")
@@ -107,8 +101,6 @@ fn damaged_logs_are_accounted_for_byte_by_byte() {
             written.insert((entry.received, entry.frame));
         }
     }
-    // If damage leaves no head of version 2, an entry of version 1 inside a frame looks like an entry of the log.
-    written.insert((ServerNanos(77), b"PCLB inside".to_vec()));
     assert!(written.len() > 20, "the corpus has only {} entries", written.len());
     corpus.check("log", 12_000, |bytes, choice| {
         let mut bytes = bytes.to_vec();
@@ -127,16 +119,11 @@ fn damaged_logs_are_accounted_for_byte_by_byte() {
     });
 }
 
-/// A frame may hold anything, even an entry of version 1, which does not contain its offset. Such an entry was once
-/// read as an entry of the log if the log's first mark was damaged.
+/// A frame may hold anything, even an entry. Its head is made for another offset, also if the head before it is damaged.
 #[test]
 fn an_entry_inside_a_frame_is_never_read() {
-    let inner = b"PCLB of another rank";
-    let (time, mut hostile) = (7_i64.to_le_bytes(), b"PCLB\x04\0\x01\0".to_vec());
-    hostile.extend_from_slice(&(inner.len() as u32).to_le_bytes());
-    hostile.extend_from_slice(&checksum(&[&time, inner]).to_le_bytes());
-    hostile.extend_from_slice(&time);
-    hostile.extend_from_slice(inner);
+    let mut hostile = Vec::new();
+    write_entry(&mut hostile, 0, ServerNanos(7), b"PCLB of another rank");
     for others in 0..3 {
         let mut log = Vec::new();
         for frame in std::iter::once(&hostile[..]).chain(std::iter::repeat_n(&b"PCLB good"[..], others)) {

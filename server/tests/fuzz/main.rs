@@ -11,7 +11,7 @@ mod server;
 
 use fuzz::Verdict;
 
-/// Files that this version and older versions wrote.
+/// Files that released versions wrote.
 const STORED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/stored");
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/corpus");
 

@@ -69,7 +69,7 @@ fn files_of(segment: &Path) -> BTreeMap<String, Vec<u8>> {
 /// Reads a segment with one damaged file, with and without a matching checksum.
 fn damaged(name: &str, inputs: &Corpus, cases: u32) {
     let folder = folder();
-    let whole = Path::new(STORED).join("v2/both/runs/both-20261123-033324-079c/segment-000001");
+    let whole = Path::new(STORED).join("v1/runs/both-20261123-110738-db04/segment-000001");
     let mut files = files_of(&whole);
     let path = folder.segment(1);
     let write =
@@ -83,7 +83,7 @@ fn damaged(name: &str, inputs: &Corpus, cases: u32) {
     inputs.check(&format!("segment-{name}"), cases, |bytes, choice| -> Verdict {
         write(name, bytes);
         let mut sealed = before.clone();
-        // The checksum stays, so that the damage must be detected; or is removed, as in segments of older versions; or
+        // The checksum stays, so that the damage must be detected; or is removed, as if the manifest were; or
         // is made to match.
         match choice % 4 {
             0 => {}

@@ -41,24 +41,6 @@ pub fn store(data: &Path, batches: &[Received]) -> std::io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Copies a data directory, because a server changes the one that it opens.
-///
-/// # Errors
-/// Returns an error if a file cannot be copied.
-pub fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let there = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            copy(&entry.path(), &there)?;
-        } else {
-            fs::copy(entry.path(), there)?;
-        }
-    }
-    Ok(())
-}
-
 /// Returns batch `seq` of a run of one rank. It has one step with index `seq`, of 0.9 ms.
 #[must_use]
 pub fn one_step(run: &RunId, seq: u64) -> Batch {

@@ -1,7 +1,7 @@
 //! Takes a picture of every view in every state, light and dark, on a phone, a laptop and a large screen: `cargo xtask
 //! screens`. The pictures are to be looked at, and are not kept. A page that is wider than its window is an error.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -47,7 +47,6 @@ fn main() -> anyhow::Result<()> {
     let mut screens = Screens { browser, folder, too_wide: Vec::new() };
     simulated(&mut screens)?;
     real(&mut screens)?;
-    stored(&mut screens)?;
     ensure!(screens.too_wide.is_empty(), "wider than the window:\n{}", screens.too_wide.join("\n"));
     Ok(())
 }
@@ -232,17 +231,4 @@ fn real(screens: &mut Screens) -> anyhow::Result<()> {
     })?;
     screens.views("hung", &server, &hung, &["overview", "ranks", "buckets", "health"])?;
     screens.take("runs-troubled", &server.address, "runs-table")
-}
-
-/// A run that an earlier release stored.
-fn stored(screens: &mut Screens) -> anyhow::Result<()> {
-    let old = Path::new(env!("CARGO_MANIFEST_DIR")).join("../server/tests/data/stored/v1/both");
-    let data = tempfile::tempdir()?;
-    testkit::stored::copy(&old, data.path())?;
-    let server = Server::start(data.path())?;
-    let run = wait_until("the stored run", || {
-        let runs = get_json(&format!("{}/api/v1/runs", server.address)).ok()?;
-        runs[0]["run"].as_str().map(str::to_owned)
-    })?;
-    screens.views("old", &server, &run, &["overview", "ranks", "buckets", "scaling", "health"])
 }

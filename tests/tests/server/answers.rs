@@ -231,27 +231,6 @@ async fn a_full_server_refuses_new_runs_and_large_ones_and_serves_the_others() -
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_run_may_not_look_like_an_option() -> anyhow::Result<()> {
-    let asked = Asked::new(Collection::default())?;
-    let answer = asked.send(&hostile::steps("-rf", 1, 0, 0..1, 1)).await?;
-    ensure!(answer.status == StatusCode::CONFLICT, "{}", answer.status);
-    let error = answer.error()?;
-    ensure!(
-        error.starts_with("run id \"-rf\" begins with a dash, which commands read as an option"),
-        "{error}"
-    );
-    // One that an earlier version stored is read as before.
-    let mut stored = Collection::default();
-    let (id, now) = (wire::ids::RunId::new("-rf")?, paceline::clock::ServerClock::start().now());
-    let run = paceline::state::run::Run::new(id, 1, now);
-    stored.add(paceline::state::collection::Restored::new(run, now));
-    let asked = Asked::new(stored)?;
-    ensure!(asked.get("/api/v1/runs/-rf/summary").await?.status == StatusCode::OK);
-    ensure!(asked.send(&hostile::steps("-rf", 1, 0, 0..1, 1)).await?.status == StatusCode::OK);
-    Ok(())
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hostile_names_act_on_nothing_in_files_for_tickets_and_viewers() -> anyhow::Result<()> {
     let asked = Asked::new(Collection::default())?.with_run(1).await?;
     let text = |answer: Answer| String::from_utf8_lossy(&answer.body).into_owned();

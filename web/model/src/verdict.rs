@@ -43,9 +43,7 @@ pub fn measure(cause: Cause) -> Measure {
     match cause {
         Cause::Input => Measure::Part(Part::Input),
         Cause::H2d => Measure::Part(Part::H2d),
-        Cause::Network | Cause::CollectiveConfiguration | Cause::Communication => {
-            Measure::Part(Part::ExposedTransfer)
-        }
+        Cause::Network | Cause::Communication => Measure::Part(Part::ExposedTransfer),
         Cause::Optimizer => Measure::Part(Part::Optimizer),
         Cause::Checkpoint | Cause::Evaluation | Cause::GarbageCollection | Cause::Compilation => {
             Measure::Part(Part::Pause)

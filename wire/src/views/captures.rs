@@ -124,10 +124,8 @@ pub struct TraceRow {
     /// How often it runs per step on the other rank.
     pub other_calls: f64,
     /// Of a kernel: how long the device of the compared rank ran nothing just before it, per step.
-    #[serde(default)]
     pub own_gap_nanos: f64,
     /// The same on the other rank.
-    #[serde(default)]
     pub other_gap_nanos: f64,
 }
 

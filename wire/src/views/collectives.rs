@@ -232,6 +232,5 @@ pub struct BucketStats {
     /// for reduce-scatter, all-gather and all-to-all, 1 for broadcast, reduce, send and receive.
     pub busbw: Option<f64>,
     /// The parameters in the bucket; null if they are not known.
-    #[serde(default)]
     pub parameters: Option<BucketParameters>,
 }

@@ -79,9 +79,7 @@ pub struct Comparison {
     /// The verdicts that only the second run has, as sentences.
     pub verdicts_new: Vec<String>,
     /// The kinds of memory that grow in the first run only, as sentences.
-    #[serde(default)]
     pub memory_gone: Vec<String>,
     /// The kinds of memory that grow in the second run only, as sentences.
-    #[serde(default)]
     pub memory_new: Vec<String>,
 }

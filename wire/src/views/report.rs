@@ -31,8 +31,7 @@ pub struct Spread {
     pub p10: f64,
     /// The 90th percentile: a tenth of the values are larger.
     pub p90: f64,
-    /// The 95th percentile: a twentieth of the values are larger. 0 in a report that was written before it existed.
-    #[serde(default)]
+    /// The 95th percentile: a twentieth of the values are larger.
     pub p95: f64,
     /// The 99th percentile: a hundredth of the values are larger.
     pub p99: f64,
@@ -107,10 +106,8 @@ pub struct BaselineRun {
     /// The samples per second of the baseline, over all ranks.
     pub throughput: f64,
     /// True if the baseline has a verdict itself. Efficiency against it looks too high.
-    #[serde(default)]
     pub has_verdict: bool,
     /// What the run and the baseline have in common.
-    #[serde(default)]
     pub rule: ScalingRule,
 }
 
@@ -127,19 +124,15 @@ pub struct RankLedger {
     pub exposed_wait_nanos: u64,
     pub exposed_transfer_nanos: u64,
     pub optimizer_nanos: u64,
-    #[serde(default)]
     pub pause_nanos: u64,
     /// Null if the run's records do not show when the device ran nothing: only imported traces do.
-    #[serde(default)]
     pub idle_nanos: Option<u64>,
     pub other_nanos: u64,
     pub step_nanos: u64,
     /// The parts of `pause_nanos`, in the order of [`SpanKind::PAUSES`].
-    #[serde(default)]
     pub pauses_nanos: [u64; SpanKind::PAUSES.len()],
     /// The processor time of the training thread in each phase, in the order of [`SpanKind::PHASES`]; null if it was not
     /// measured.
-    #[serde(default)]
     pub processor_nanos: Option<[u64; SpanKind::PHASES.len()]>,
 }
 
@@ -341,10 +334,8 @@ pub struct Report {
     /// The unit of a sample.
     pub sample_unit: String,
     /// How much of what the devices can compute the samples use.
-    #[serde(default)]
     pub flops_utilization: FlopsUtilization,
     /// What the run used its wall time for, over all its attempts. Reports over a part of a run have none.
-    #[serde(default = "no_goodput")]
     pub goodput: Figure<Goodput>,
     /// The overlap over ranks and steps: hidden communication / communication.
     pub overlap_ratio: Figure<f64>,
@@ -365,31 +356,24 @@ pub struct Report {
     /// The step ledger of each rank, summed over the observed steps.
     pub ledger: Vec<RankLedger>,
     /// Where the wall time goes, over all ranks together.
-    #[serde(default)]
     pub account: Account,
     /// What the job spends its time on, as a sentence; empty without observed steps.
-    #[serde(default)]
     pub spent: String,
     /// The verdicts, the one that costs most time first.
     pub verdicts: Vec<Verdict>,
     /// The reason why there can be no verdict yet; null if the lack of a verdict means that nothing stands out.
-    #[serde(default)]
     pub verdicts_missing: Option<Missing>,
     /// Faults that reports over fewer or earlier steps found, that are over, and that the verdicts show only in part or not
     /// at all: the newest 64, oldest first. Reports over a part of a run, as of a selected range, have none.
-    #[serde(default)]
     pub past_faults: Vec<PastFault>,
     /// The memory that grows all along. What is full first comes first.
-    #[serde(default)]
     pub memory: Vec<MemoryGrowth>,
     /// Effects that cost too little for a verdict. No alert or check acts on them.
     pub notes: Vec<Verdict>,
     /// What ran on all ranks together, by name, if the run is imported from traces; each step counts once for each rank.
-    #[serde(default)]
     pub traced: Option<TraceSummary>,
     /// The ranks that start collectives last, at most 16, the one that is latest in all first. Being last costs only what the other
     /// ranks cannot use: [`Self::what_if`] has what a fix would save.
-    #[serde(default)]
     pub last_ranks: Vec<LastRank>,
     /// The kind of device that the ranks compute on.
     pub computed_on: ComputedOn,
@@ -408,22 +392,13 @@ pub struct Report {
     /// The failure, if the run failed.
     pub failure: Option<Failure>,
     /// What happened to ranks, oldest first: the newest 64 events.
-    #[serde(default)]
     pub events: Vec<RankEvent>,
     /// The host of each rank, as far as ranks have named theirs.
-    #[serde(default)]
     pub hosts: Vec<HostRanks>,
     /// The labels and software versions of the ranks, by kind, name and rank.
-    #[serde(default)]
     pub attributes: Vec<AttributeRanks>,
     /// What the report does not cover.
-    #[serde(default)]
     pub gaps: Vec<Gap>,
-}
-
-/// For a report that was written before the figure existed.
-fn no_goodput() -> Figure<Goodput> {
-    Missing::Stated("the report was written by an older version, which does not have it".into()).into()
 }
 
 /// The floating-point operations of a run's samples, as a share of what the devices of all ranks could execute.
@@ -438,14 +413,6 @@ pub struct FlopsUtilization {
     pub model_flops_per_second: Figure<f64>,
     /// How the operations are counted and which peak they are compared with; null if the MFU is missing.
     pub basis: Option<String>,
-}
-
-/// For a report that was written before the figures existed.
-impl Default for FlopsUtilization {
-    fn default() -> Self {
-        let missing = || Missing::NoFlops.into();
-        Self { model: missing(), hardware: missing(), model_flops_per_second: missing(), basis: None }
-    }
 }
 
 impl Report {

@@ -50,20 +50,16 @@ impl RunState {
 pub struct Hang {
     /// The time since the last step completed, or for which a rank has waited in a collective before its first step, in seconds; `None`
     /// for a hang that imported files show.
-    #[serde(default)]
     pub since_seconds: Option<f64>,
     /// When that time began, on the server's clock, in milliseconds since the Unix epoch.
-    #[serde(default)]
     pub since_unix_millis: Option<u64>,
     /// The limit that was exceeded, in seconds; `None` for a hang that imported files show.
-    #[serde(default)]
     pub limit_seconds: Option<f64>,
     /// The ranks whose next collective has not started; empty if it does not show which these are.
     pub ranks: Vec<Rank>,
     /// Sentences for the user.
     pub sentence: String,
     /// Where the main threads of ranks stand, those of [`Hang::ranks`] first. Ranks are sampled when a hang is detected.
-    #[serde(default)]
     pub standing: Vec<Standing>,
 }
 
@@ -90,12 +86,10 @@ pub struct Failure {
     /// The newest collective that the rank started.
     pub last_collective: Option<Seq>,
     /// When the rank or its launcher was last heard from, on the server's clock, in milliseconds since the Unix epoch.
-    #[serde(default)]
     pub last_seen_unix_millis: Option<u64>,
     /// The number of other ranks that failed.
     pub others: u32,
     /// How many of these may as well have been the first. If there are any, `rank` is only one of them.
-    #[serde(default)]
     pub alike: u32,
     /// A sentence for the user.
     pub sentence: String,
@@ -183,7 +177,6 @@ pub struct RunSummary {
     /// The name of the run. Runs of one name are compared with each other.
     pub name: String,
     /// The labels that all ranks share.
-    #[serde(default)]
     pub labels: BTreeMap<String, String>,
     /// The state of the run.
     pub state: RunState,
@@ -221,12 +214,10 @@ pub struct RunSummary {
     /// The hang, if the run hangs.
     pub hang: Option<Hang>,
     /// The worst verdict in short.
-    #[serde(default)]
     pub worst: Option<WorstVerdict>,
     /// The step time over the course of the run, in nanoseconds: means of equally many consecutive steps, oldest first,
     /// at most [`RunSummary::COURSE`] of them. Steps that no figure covers (the first ones, shadow steps, steps with
     /// missing ranks) are left out.
-    #[serde(default)]
     pub step_times: Vec<f32>,
 }
 

@@ -27,7 +27,6 @@ pub struct ScalingPoint {
     /// The arrival of the run's first batch, in milliseconds since the Unix epoch.
     pub started_unix_millis: u64,
     /// True if the run has a verdict. Efficiency against it looks too high.
-    #[serde(default)]
     pub has_verdict: bool,
 }
 
@@ -75,7 +74,6 @@ pub struct Scaling {
     /// baseline; null if no other run can be measured against it.
     pub baseline: Option<RunId>,
     /// What this run and the baseline have in common; null without a baseline.
-    #[serde(default)]
     pub rule: Option<ScalingRule>,
     /// The runs of this name with a known throughput, by world size, and from newest to oldest within one size.
     pub points: Vec<ScalingPoint>,

@@ -51,8 +51,6 @@ pub enum Cause {
     Processor,
     /// Long transfers of one rank or link.
     Network,
-    /// The bucket sizes or the tail cost time on all ranks, and other bucket sizes are predicted to cost less.
-    CollectiveConfiguration,
     /// Time is lost, and no record says why.
     Unknown,
     /// All ranks wait for collectives that the backward pass does not hide.
@@ -106,7 +104,6 @@ impl Cause {
             Self::Host => "host",
             Self::Processor => "processor",
             Self::Network => "network",
-            Self::CollectiveConfiguration => "collective_configuration",
             Self::Unknown => "unknown",
             Self::Communication => "communication",
             Self::Optimizer => "optimizer",
@@ -225,17 +222,13 @@ pub struct Verdict {
     /// The change point, if the fault began while the run was observed.
     pub onset: Option<ChangePoint>,
     /// How often it happens, of what happens now and then; null for what lasts.
-    #[serde(default)]
     pub recurrence: Option<Recurrence>,
     /// How fast the time grows, of what takes longer and longer; null for what does not.
-    #[serde(default)]
     pub growth: Option<Growth>,
     /// The line of code in which the culprit spends more of its time than another rank, or in which ranks stand while they lose
     /// the time, if it stands out in their stacks.
-    #[serde(default)]
     pub code: Option<CodeLine>,
     /// The first thing to try.
-    #[serde(default)]
     pub advice: String,
 }
 

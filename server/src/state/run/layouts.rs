@@ -24,13 +24,9 @@ impl RankLayouts {
 
     /// Adds a layout. It replaces one of the same module and generation. Layouts beyond the limits are ignored, and the
     /// oldest of a module leave.
-    pub(super) fn add(&mut self, rank: Rank, mut layout: Layout) {
+    pub(super) fn add(&mut self, rank: Rank, layout: Layout) {
         if layout.module >= MAX_MODULES || layout.bytes() > MAX_LAYOUT_BYTES {
             return;
-        }
-        // Older agents send all layouts in full.
-        if layout.digest == 0 {
-            layout.digest = layout.digest_of_buckets();
         }
         let layout = if rank == Rank(0) { layout } else { layout.digest_alone() };
         let module = layout.module;

@@ -93,9 +93,6 @@ impl Task {
         if self.is_full {
             return Err(ApplyError::NoRoom { run: batch.run.clone(), most: most_bytes });
         }
-        if !batch.run.may_be_new() {
-            return Err(ApplyError::LikeAnOption { run: batch.run.clone() });
-        }
         Run::check_alone(batch)
     }
 

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Returns a log of version 2 with these frames, and the offsets at which its entries end.
+/// Returns a log with these frames, and the offsets at which its entries end.
 fn log(frames: &[Vec<u8>]) -> (Vec<u8>, Vec<usize>) {
     let (mut bytes, mut ends) = (Vec::new(), Vec::new());
     for (i, frame) in frames.iter().enumerate() {
@@ -15,50 +15,20 @@ fn log(frames: &[Vec<u8>]) -> (Vec<u8>, Vec<usize>) {
     (bytes, ends)
 }
 
-/// Returns the same log in version 1. Frames must begin with the magic, because version 1 entries have no mark.
-fn log_v1(frames: &[Vec<u8>]) -> (Vec<u8>, Vec<usize>) {
-    let (mut bytes, mut ends) = (Vec::new(), Vec::new());
-    for (i, frame) in frames.iter().enumerate() {
-        let time = (i as i64).to_le_bytes();
-        let covered = [time.as_slice(), frame].concat();
-        bytes.extend_from_slice(&(frame.len() as u32).to_le_bytes());
-        bytes.extend_from_slice(&crc32fast::hash(&covered).to_le_bytes());
-        bytes.extend_from_slice(&covered);
-        ends.push(bytes.len());
-    }
-    (bytes, ends)
-}
-
 fn frames() -> impl Strategy<Value = Vec<Vec<u8>>> {
-    let frame = prop::collection::vec(any::<u8>(), 12..40);
-    let frame = frame.prop_map(|rest| [FRAME_MAGIC, &rest].concat());
-    prop::collection::vec(frame, 1..8)
+    prop::collection::vec(prop::collection::vec(any::<u8>(), 12..40), 1..8)
 }
 
 fn read_frames(contents: &Contents) -> Vec<Vec<u8>> {
     contents.entries.iter().map(|entry| entry.frame.clone()).collect()
 }
 
-/// Damages a byte of a log whose entries end at `ends`. Returns the index of the entry with the byte, and the content
-/// that is read then.
-fn spoilt(mut bytes: Vec<u8>, ends: &[usize], at: prop::sample::Index, flip: u8) -> (usize, Contents) {
-    let at = at.index(bytes.len());
-    bytes[at] ^= flip;
-    (ends.iter().filter(|&&end| end <= at).count(), read(&bytes))
-}
-
-/// Returns all frames except one.
-fn without(mut frames: Vec<Vec<u8>>, entry: usize) -> Vec<Vec<u8>> {
-    frames.remove(entry);
-    frames
-}
-
 proptest! {
     /// A crash cuts a log at any byte: every entry before the cut is read, the rest is torn, and nothing counts as
     /// damage.
     #[test]
-    fn a_cut_log_is_read_up_to_the_cut(frames in frames(), cut in any::<prop::sample::Index>(), old: bool) {
-        let (mut bytes, ends) = if old { log_v1(&frames) } else { log(&frames) };
+    fn a_cut_log_is_read_up_to_the_cut(frames in frames(), cut in any::<prop::sample::Index>()) {
+        let (mut bytes, ends) = log(&frames);
         let cut = cut.index(bytes.len() + 1);
         bytes.truncate(cut);
         let whole = ends.iter().filter(|&&end| end <= cut).count();
@@ -71,30 +41,47 @@ proptest! {
     /// Whichever byte is damaged, only its entry is lost, and the loss is reported.
     #[test]
     fn a_damaged_byte_costs_one_entry_and_is_reported(
-        frames in frames(),
+        mut frames in frames(),
         at in any::<prop::sample::Index>(),
         flip in 1_u8..,
     ) {
-        let (bytes, ends) = log(&frames);
-        let (spoilt, contents) = spoilt(bytes, &ends, at, flip);
-        prop_assert_eq!(read_frames(&contents), without(frames, spoilt));
+        let (mut bytes, ends) = log(&frames);
+        let at = at.index(bytes.len());
+        bytes[at] ^= flip;
+        let spoilt = ends.iter().filter(|&&end| end <= at).count();
+        let contents = read(&bytes);
+        frames.remove(spoilt);
+        prop_assert_eq!(read_frames(&contents), frames);
         let begin = if spoilt == 0 { 0 } else { ends[spoilt - 1] };
         let gap = Gap { at: begin as u64, bytes: (ends[spoilt] - begin) as u64 };
         prop_assert_eq!(contents.gaps, vec![gap]);
         prop_assert_eq!(contents.torn, 0);
     }
+}
 
-    /// The same holds for version 1, except that a damaged length in the last entry looks like a torn tail.
-    #[test]
-    fn a_damaged_byte_in_an_old_log_costs_one_entry(
-        frames in frames(),
-        at in any::<prop::sample::Index>(),
-        flip in 1_u8..,
-    ) {
-        let (bytes, ends) = log_v1(&frames);
-        let (spoilt, contents) = spoilt(bytes, &ends, at, flip);
-        prop_assert_eq!(read_frames(&contents), without(frames, spoilt));
-        prop_assert!(contents.gaps.len() == 1 || spoilt + 1 == ends.len());
+/// The bytes of a released version never change.
+#[test]
+fn version_1_is_pinned() {
+    let (bytes, _) = log(&[b"PCLB one".to_vec(), b"".to_vec()]);
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(
+        hex,
+        "b6504c31080000000000000000000000a872513a8e48e71a50434c42206f6e65b6504c31000000000100000000000000000000007d00e87e"
+    );
+    assert_eq!(read_frames(&read(&bytes)), [b"PCLB one".to_vec(), b"".to_vec()]);
+}
+
+/// A damaged byte of the first mark does not make a log one of another version.
+#[test]
+fn another_version_is_told_from_damage() {
+    let (bytes, ends) = log(&[b"PCLB one".to_vec(), b"PCLB two".to_vec()]);
+    assert!(!is_of_other_version(&bytes));
+    for other in [b'0', b'2'] {
+        let mut log = bytes.clone();
+        log[3] = other;
+        assert!(!is_of_other_version(&log), "its second entry is of version 1");
+        log[ends[0] + 3] = other;
+        assert!(is_of_other_version(&log));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Rebuilds batches from the rows of a segment's tables.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use wire::batch::Batch;
@@ -17,32 +17,23 @@ pub(super) struct Rebuilt {
     path: PathBuf,
     batches: Vec<Received>,
     index: BTreeMap<(i64, i64), usize>,
-    /// Batches that an older version wrote more than once, with their records repeated as often.
-    repeated: BTreeSet<usize>,
 }
 
 impl Rebuilt {
     /// Creates batches without records from the table of batches, which is in order of arrival.
     pub(super) fn new(path: &Path, file: &NotesFile, table: &Table<5>) -> Result<Self, StoreError> {
-        let mut rebuilt = Self {
-            path: path.to_owned(),
-            batches: Vec::new(),
-            index: BTreeMap::new(),
-            repeated: BTreeSet::new(),
-        };
+        let mut rebuilt = Self { path: path.to_owned(), batches: Vec::new(), index: BTreeMap::new() };
         for [life, seq, received, mono, unix] in table.rows() {
             let Some(who) = usize::try_from(life).ok().and_then(|life| file.lives.get(life)) else {
                 return Err(StoreError::content(path, format!("notes.json has no life {life}")));
             };
-            if let Some(&first) = rebuilt.index.get(&(life, seq)) {
-                rebuilt.repeated.insert(first);
-                continue;
+            if rebuilt.index.insert((life, seq), rebuilt.batches.len()).is_some() {
+                return Err(StoreError::content(path, format!("it has batch {seq} of life {life} twice")));
             }
-            rebuilt.index.insert((life, seq), rebuilt.batches.len());
             let batch = Batch {
                 run: file.run.clone(),
                 rank: who.rank,
-                world_size: who.world_size.unwrap_or(file.world_size),
+                world_size: who.world_size,
                 incarnation: who.incarnation,
                 seq: BatchSeq(seq as u64),
                 anchor: ClockAnchor { mono: MonoNanos(mono), unix: UnixNanos(unix) },
@@ -57,13 +48,7 @@ impl Rebuilt {
     }
 
     /// Returns the complete batches.
-    pub(super) fn finish(mut self) -> Vec<Received> {
-        for &at in &self.repeated {
-            if let Some(Received { batch, .. }) = self.batches.get_mut(at) {
-                keep_first(&mut batch.events);
-                keep_first(&mut batch.probes);
-            }
-        }
+    pub(super) fn finish(self) -> Vec<Received> {
         self.batches
     }
 
@@ -164,15 +149,4 @@ impl Rebuilt {
         let chosen = usize::try_from(number).ok().and_then(|index| all.get(index));
         chosen.ok_or_else(|| StoreError::content(&self.path, format!("unknown {what} {number}")))
     }
-}
-
-/// Removes all but the first of equal items.
-fn keep_first<T: PartialEq>(items: &mut Vec<T>) {
-    let mut kept: Vec<T> = Vec::with_capacity(items.len() / 2);
-    for item in items.drain(..) {
-        if !kept.contains(&item) {
-            kept.push(item);
-        }
-    }
-    *items = kept;
 }

@@ -155,10 +155,42 @@ fn a_batch_that_was_stored_twice_is_read_once() {
     let (_directory, folder) = stored(&twice);
     seal(&folder, 1).unwrap();
     assert_eq!(read_back(&folder), (batches(), Condition::default()));
-    // Older versions wrote the batch twice.
-    let sealed = Manifest::read(&folder).unwrap().segments.remove(0);
-    let files = write(&folder, 1, &twice).unwrap();
-    assert_eq!(read(&folder, &Sealed { files, ..sealed }).unwrap(), batches());
+}
+
+/// The bytes of a released version never change. The golden batches of the wire format have every kind of note.
+#[test]
+fn notes_of_version_1_are_pinned() {
+    let golden =
+        fuzz::Corpus::files(concat!(env!("CARGO_MANIFEST_DIR"), "/../wire/src/codec/golden_v1"), ".hex");
+    let batches = golden.entries().zip(0..).map(|((_, plain), number)| {
+        let batch = wire::codec::decode_plain(plain).unwrap();
+        let (run, seq) = (RunId::new("r").unwrap(), BatchSeq(number as u64));
+        Received { at: ServerNanos(number), batch: Batch { run, seq, ..batch } }
+    });
+    let batches: Vec<Received> = batches.collect();
+    let (_directory, folder) = stored(&[]);
+    let files = write(&folder, 1, &batches).unwrap();
+    let written = std::fs::read_to_string(folder.segment(1).join(NOTES)).unwrap();
+    assert_eq!(written, include_str!("golden_notes_v1.json"));
+    let sealed = Sealed { files, ..Sealed::unchecked("segment-000001".into()) };
+    let notes = |batches: &[Received]| -> Vec<_> {
+        batches.iter().map(|of| (of.batch.notes.clone(), of.batch.drops.clone())).collect()
+    };
+    assert_eq!(notes(&read(&folder, &sealed).unwrap()), notes(&batches));
+}
+
+/// Another version is named, before anything else of the file is read.
+#[test]
+fn a_segment_of_another_version_is_refused() {
+    let (_directory, folder) = stored(&[]);
+    write(&folder, 1, &batches()).unwrap();
+    let path = folder.segment(1).join(NOTES);
+    for version in [0, 2] {
+        std::fs::write(&path, format!("{{\"version\":{version}}}")).unwrap();
+        let error = read(&folder, &Sealed::unchecked("segment-000001".into())).unwrap_err().to_string();
+        let said = format!("it is of version {version}, and this program reads version 1");
+        assert!(error.contains(&said), "{error}");
+    }
 }
 
 #[test]
@@ -243,13 +275,6 @@ fn an_error_of_a_missing_column_names_the_file_and_the_column() {
     seal(&folder, 1).unwrap();
     let path = folder.segment(1);
     std::fs::copy(path.join("probes.parquet"), path.join("steps.parquet")).unwrap();
-    let unchecked = Sealed {
-        name: "segment-000001".into(),
-        batches: 0,
-        steps: None,
-        files: Default::default(),
-        damage: None,
-    };
-    let error = read(&folder, &unchecked).unwrap_err().to_string();
+    let error = read(&folder, &Sealed::unchecked("segment-000001".into())).unwrap_err().to_string();
     assert!(error.contains("steps.parquet") && error.contains("rank"), "{error}");
 }
