@@ -47,6 +47,7 @@ pub mod stacks;
 pub mod stats;
 pub mod step;
 pub mod study;
+pub mod sweep;
 pub mod traces;
 mod trend;
 pub mod verdict;
