@@ -19,6 +19,7 @@ pub mod devices;
 mod evidence;
 pub mod failure;
 mod finding;
+pub mod fixtures;
 pub mod frontier;
 pub mod goodput;
 mod groups;

@@ -13,7 +13,7 @@ use wire::views::{
     Account, AccountEntry, AlphaBeta, BucketParameters, BucketStats, Cause, CollectiveCost, ComputedOn,
     Culprit, Figure, FlopsUtilization, Group, GroupStats, Hang, LastRank, LatencyHistogram, Missing,
     OneGroup, OwnOverhead, PastFault, Persistence, RankClock, RankDrops, RankLedger, RunState,
-    ScalingEfficiency, Spending, Spread, VerdictState,
+    ScalingEfficiency, Spending, Spread,
 };
 
 use super::*;
@@ -75,12 +75,9 @@ fn parameters(bucket: u32) -> BucketParameters {
 
 fn verdict() -> Verdict {
     Verdict {
-        culprit: Some(Culprit::Rank(2)),
-        cause: Cause::Input,
         cost_nanos_per_step: 30_000_000,
         cost_share: 0.48,
         device_hours_per_day: Some(46.1),
-        state: VerdictState::Active,
         affected_steps: 150,
         confidence: Confidence::High,
         sentence: "Rank 2 waits for its input, which costs 30 ms per step (48 % of step time).".into(),
@@ -92,11 +89,8 @@ fn verdict() -> Verdict {
         example_step: Some(200),
         persistence: Some(Persistence::Onset),
         steps: (150, 299),
-        onset: None,
-        recurrence: None,
-        growth: None,
-        code: None,
         advice: "More loader workers or prefetching hide a slow disk.".into(),
+        ..Verdict::new(Culprit::Rank(2), Cause::Input)
     }
 }
 
