@@ -13,7 +13,7 @@ pub mod storing;
 mod text;
 
 use import::job::{self, ImportedRank, Job, NotAJob, Round};
-use import::{OfRank, Source, Unreadable};
+use import::{RankRecording, Source, Unreadable};
 use wire::ids::{Rank, RunId};
 use wire::views::imports::{ImportedFile, ImportedRun, SkippedFile};
 
@@ -79,7 +79,7 @@ impl Files {
     /// Returns the number of kernels, copies, launches and collectives that are held in memory.
     #[must_use]
     pub fn held(&self) -> usize {
-        self.sources.iter().flat_map(|source| &source.ranks).map(OfRank::held).sum()
+        self.sources.iter().flat_map(|source| &source.ranks).map(RankRecording::held).sum()
     }
 
     /// Joins the files as the run `run`, of this name.
