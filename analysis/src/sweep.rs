@@ -12,17 +12,13 @@ use crate::stats;
 /// One run of a sweep, with one bucket cap.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CapRun {
-    /// The bucket cap, in MiB.
     pub cap_mib: f64,
-    /// The run.
     pub run: RunId,
-    /// The number of its buckets.
     pub buckets: usize,
-    /// The mean step, in seconds.
     pub seconds_per_step: f64,
     /// The 95th percentile of the steps.
     pub seconds_p95: f64,
-    /// The throughput; `None` if the job does not count its samples.
+    /// `None` if the job does not count its samples.
     pub samples_per_second: Option<f64>,
     /// The scatter by chance (95 %) of a mean over this number of steps, in seconds.
     pub noise: f64,
@@ -57,7 +53,6 @@ impl CapRun {
         })
     }
 
-    /// Returns the accuracy, if it is known.
     #[must_use]
     pub fn known_accuracy(&self) -> Option<f64> {
         self.accuracy.as_ref().ok().copied().flatten()
@@ -84,9 +79,7 @@ pub fn medians(runs: &[CapRun]) -> Vec<&CapRun> {
 /// The best cap of a sweep.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Best<'a> {
-    /// The run of the shortest steps.
     pub best: &'a CapRun,
-    /// The run of the longest steps.
     pub slowest: &'a CapRun,
     /// The runs whose steps are longer only by what chance explains.
     pub equally_good: Vec<&'a CapRun>,

@@ -11,13 +11,9 @@ const BOUND_BY_COMMUNICATION: f64 = 0.5;
 /// What is planned, whatever the number of ranks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Plan {
-    /// The training.
     pub training: Training,
-    /// The pipeline that splits the layers.
     pub pipeline: Option<Pipeline>,
-    /// How often devices fail, and what that costs.
     pub failures: Option<DeviceFailures>,
-    /// The memory of one device, in bytes.
     pub device_bytes: Option<f64>,
     /// The shape of the model, which says how much memory its activations take.
     pub shape: Option<Shape>,
@@ -26,7 +22,6 @@ pub struct Plan {
 /// A pipeline of stages, each of which has a part of the layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pipeline {
-    /// The number of stages.
     pub stages: u32,
     /// The micro-batches of a step that go through it.
     pub micro_batches: u32,
@@ -72,7 +67,6 @@ pub enum Bound {
 }
 
 impl Bound {
-    /// Returns the name shown to users.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -92,16 +86,13 @@ pub struct Estimate {
     pub days: f64,
     /// The fewest and the most days, with the band of the efficiency. `None` if the efficiency is assumed.
     pub days_range: Option<(f64, f64)>,
-    /// The band of the efficiency.
     pub efficiency_range: Option<(f64, f64)>,
     /// The checkpoints; `None` if failures are not planned for.
     pub checkpoints: Option<Checkpoints>,
-    /// What limits the training.
     pub bound: Bound,
 }
 
 impl Plan {
-    /// Estimates the training on `ranks` ranks, which scale with `efficiency`.
     #[must_use]
     pub fn on(&self, ranks: u32, efficiency: Efficiency) -> Estimate {
         let planned = self.training.on(ranks, efficiency.value());
@@ -124,7 +115,6 @@ impl Plan {
         }
     }
 
-    /// Returns the model on one of `ranks` ranks.
     #[must_use]
     pub fn model_on(&self, ranks: u32) -> OnRank {
         let stages = self.pipeline.map_or(1, |pipeline| pipeline.stages);

@@ -86,16 +86,61 @@ pub async fn store<S: Store>(
 
 /// Stores a batch, and returns its size.
 async fn store_batch<S: Store>(store: S, frame: Bytes) -> Result<usize, S::Error> {
-    for _ in 1..OFFERS {
+    let mut left = OFFERS;
+    loop {
+        left -= 1;
         match store.offer(frame.clone()).await {
-            Err(NotTaken::Busy(_)) => sleep(OFFER_AGAIN).await,
-            Err(NotTaken::Refused(reason)) => return Err(reason),
             Ok(()) => return Ok(frame.len()),
+            Err(NotTaken::Busy(_)) if left > 0 => sleep(OFFER_AGAIN).await,
+            Err(NotTaken::Busy(reason) | NotTaken::Refused(reason)) => return Err(reason),
         }
     }
-    let (NotTaken::Busy(reason) | NotTaken::Refused(reason)) = match store.offer(frame.clone()).await {
-        Ok(()) => return Ok(frame.len()),
-        Err(not_taken) => not_taken,
-    };
-    Err(reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    /// Takes as many batches as it has room for.
+    #[derive(Clone)]
+    struct Shelf {
+        room: usize,
+        taken: Arc<Mutex<Vec<Bytes>>>,
+    }
+
+    impl Store for Shelf {
+        type Error = anyhow::Error;
+
+        async fn offer(&self, frame: Bytes) -> Result<(), NotTaken<anyhow::Error>> {
+            let mut taken = self.taken.lock().unwrap();
+            if taken.len() == self.room {
+                return Err(NotTaken::Refused(anyhow::anyhow!("the shelf is full")));
+            }
+            taken.push(frame);
+            Ok(())
+        }
+    }
+
+    /// Stores rounds of two batches and of one on a shelf. Returns the error, and the batches that were stored.
+    async fn stored(room: usize) -> (Option<String>, Vec<Bytes>) {
+        let shelf = Shelf { room, taken: Arc::default() };
+        let rounds = vec![vec![vec![0], vec![0]], vec![vec![1]]];
+        let result = store(&shelf, &wire::fixtures::run(), rounds, |bytes| assert_eq!(bytes, 1)).await;
+        let taken = shelf.taken.lock().unwrap().clone();
+        (result.err().map(|error| error.to_string()), taken)
+    }
+
+    #[tokio::test]
+    async fn rounds_are_stored_in_turn_and_an_error_says_how_much_of_the_run_is_stored() {
+        assert_eq!(
+            stored(3).await,
+            (None, [[0], [0], [1]].map(|frame| Bytes::copy_from_slice(&frame)).to_vec())
+        );
+        let (error, taken) = stored(2).await;
+        let sentence = "run r is incomplete, because 2 of its 3 batches are stored: the shelf is full";
+        assert_eq!((error.as_deref(), taken.len()), (Some(sentence), 2));
+        assert_eq!(stored(0).await, (Some("the shelf is full".into()), Vec::new()));
+    }
 }
