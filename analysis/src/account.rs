@@ -21,7 +21,6 @@ use crate::stats;
 use crate::step::{RankAnalysis, StepAnalysis};
 pub(crate) use whole::{account, move_time};
 
-/// The kinds of pauses.
 pub(crate) const PAUSES: usize = SpanKind::PAUSES.len();
 
 /// The parts of own work that are not a pause, in the order of a step.

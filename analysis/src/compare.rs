@@ -22,7 +22,6 @@ enum Better {
     Higher,
 }
 
-/// Compares `b` with `a`.
 #[must_use]
 pub fn compare(a: &Report, b: &Report) -> Comparison {
     let figures = figures(a, b);

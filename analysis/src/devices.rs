@@ -120,7 +120,6 @@ pub(crate) struct Samples<'a> {
 }
 
 impl Samples<'_> {
-    /// The samples of a rank within the window.
     pub(crate) fn within(&self, rank: usize) -> impl Iterator<Item = &DeviceState> {
         let samples = self.ranks.get(rank).map_or(&[][..], Vec::as_slice);
         samples.iter().filter(|sample| (self.window.0..=self.window.1).contains(&sample.at))

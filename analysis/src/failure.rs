@@ -13,7 +13,6 @@ use wire::views::Failure;
 use crate::finding::FirstFailure;
 use crate::wording;
 
-/// The end of one rank.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RankEnd {
     /// How the rank ended.

@@ -76,7 +76,6 @@ fn wait(collective: &CollectiveAnalysis) -> f64 {
     mean * f64::from(collective.group.ranks)
 }
 
-/// One group over all steps.
 #[derive(Default)]
 struct OverSteps {
     sum: Sum,

@@ -13,7 +13,6 @@ pub mod memory;
 /// The tokens per parameter with which a given compute trains the best model (Hoffmann et al., 2022, "Chinchilla").
 pub const TOKENS_PER_PARAMETER: f64 = 20.0;
 
-/// A training to plan.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Training {
     /// The parameters of the model, P.
@@ -46,7 +45,6 @@ const SECONDS_A_DAY: f64 = 86_400.0;
 const FLOPS_PER_PARAMETER_AND_TOKEN: f64 = 6.0;
 
 impl Training {
-    /// Returns the plan for `ranks` ranks that scale with `efficiency`.
     #[must_use]
     pub fn on(&self, ranks: u32, efficiency: f64) -> Planned {
         let flops = FLOPS_PER_PARAMETER_AND_TOKEN * self.parameters * self.tokens;

@@ -3,7 +3,6 @@
 use wire::event::{BucketRecord, Source, Span, StepRecord};
 use wire::ids::Step;
 
-/// The records of one rank for one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RankStep {
     /// The begin, the end and the number of samples.

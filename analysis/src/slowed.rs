@@ -15,7 +15,6 @@ use crate::stats;
 use crate::step::StepAnalysis;
 use crate::verdict::{Findings, against_all};
 
-/// Adds what slows all ranks to the findings on `steps`.
 pub(crate) fn add(
     found: &mut Findings,
     steps: &[&StepAnalysis],

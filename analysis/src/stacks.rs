@@ -41,7 +41,6 @@ const COMMON: f64 = 0.2;
 /// A line of code in which one rank spends more of its time than another.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Place {
-    /// Whose threads are in it.
     pub role: ThreadRole,
     /// The innermost frame of the user's own code.
     pub frame: Frame,

@@ -13,7 +13,6 @@ pub fn quantile(sorted: &[f64], q: f64) -> f64 {
     sorted[low] + (sorted[high] - sorted[low]) * (at - low as f64)
 }
 
-/// Returns the median, or `None` for no values.
 #[must_use]
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let sorted = sorted(values);
@@ -38,7 +37,6 @@ pub fn middle<T>(items: impl IntoIterator<Item = T>, value: impl Fn(&T) -> f64) 
     items.into_iter().nth(at)
 }
 
-/// Returns the mean, or `None` for no values.
 #[must_use]
 pub fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let (mut sum, mut count) = (0.0, 0_u64);

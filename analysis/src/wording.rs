@@ -42,7 +42,6 @@ pub(crate) fn verdict(finding: Finding) -> Verdict {
     }
 }
 
-/// Returns the line of code that evidence names.
 fn code(evidence: &Evidence) -> Option<CodeLine> {
     match evidence {
         Evidence::InCode { place, other_rank, .. } => Some(CodeLine {

@@ -135,7 +135,6 @@ impl Phase {
         Self::ALL.get(usize::from(code)).copied()
     }
 
-    /// Returns the kind of a span of this phase.
     #[must_use]
     pub fn span(self) -> SpanKind {
         match self {
@@ -222,7 +221,6 @@ pub enum Entry {
     },
     /// The main thread was in a phase that the job marks, or the device was.
     Phase {
-        /// The phase.
         phase: Phase,
         /// When the host enqueued the begin of the phase, if the device was in it. The other times, by CUDA events, are
         /// those of the device, on the host's clock.

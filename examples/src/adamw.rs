@@ -16,7 +16,6 @@ pub struct Settings {
     pub beta_2: f64,
     /// A small term in the denominator that keeps the division finite.
     pub epsilon: f64,
-    /// Decay of the weights.
     pub weight_decay: f64,
 }
 

@@ -69,7 +69,6 @@ pub struct Plan {
     pub bucket_cap_mib: f64,
     /// The precision of matrix products.
     pub precision: Precision,
-    /// The loss scale.
     pub loss_scale: LossScale,
 }
 

@@ -60,7 +60,6 @@ impl Capturing {
         }
     }
 
-    /// Returns the captures of a run.
     #[must_use]
     pub fn of(&self, run: &RunId) -> Captures {
         Captures::of(self.layout.folder(run))

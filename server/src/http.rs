@@ -85,7 +85,6 @@ pub struct App {
     pub intake: Intake,
     /// The turns of answers of many megabytes.
     pub turns: large::Turns,
-    /// The places for imports.
     pub imports: Places,
     /// The places for live streams.
     pub streams: live::Streams,

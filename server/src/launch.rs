@@ -35,13 +35,11 @@ const TERM_GRACE: Duration = Duration::from_secs(5);
 
 /// A job to start.
 pub struct Job {
-    /// The program.
     pub program: PathBuf,
     /// The arguments of the program.
     pub arguments: Vec<OsString>,
     /// The processes to start.
     pub start: Start,
-    /// The id of the run.
     pub run: RunId,
     /// The name of the run.
     pub name: String,

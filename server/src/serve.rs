@@ -273,7 +273,6 @@ struct AllRestored {
     runs: Collection,
     /// The logs of ended runs, to be sealed.
     unsealed: Vec<Closed>,
-    /// What is stored of each run.
     stored: Vec<(RunId, Stored)>,
 }
 
@@ -371,7 +370,6 @@ async fn tell_losses(hub: Hub, log: Log) {
     }
 }
 
-/// Returns the ended runs that are not in `closed`.
 fn ended_runs(snapshot: &Snapshot, closed: &BTreeSet<RunId>) -> Vec<RunId> {
     let runs = snapshot.runs.iter();
     let runs = runs.filter(|(id, run)| run.summary.state.has_ended() && !closed.contains(id));

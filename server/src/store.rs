@@ -46,14 +46,11 @@ use wire::ids::Step;
 /// A range of steps, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepRange {
-    /// The first step.
     pub first: Step,
-    /// The last step.
     pub last: Step,
 }
 
 impl StepRange {
-    /// Returns true if the range contains `step`.
     #[must_use]
     pub fn contains(self, step: Step) -> bool {
         self.first <= step && step <= self.last

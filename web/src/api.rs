@@ -164,7 +164,6 @@ pub async fn layouts(run: &str) -> Result<Vec<ModuleLayouts>, String> {
     json(Request::get(&format!("/api/v1/runs/{run}/layouts")).send().await).await
 }
 
-/// Asks a rank for its stacks.
 pub async fn ask_for_stacks(run: &str, rank: u32) -> Result<RecordingRequest, String> {
     json(Request::post(&format!("/api/v1/runs/{run}/stacks?rank={rank}")).send().await).await
 }

@@ -32,7 +32,6 @@ const MIN_RANKS: f64 = 4.0;
 const MARGINS: Margins = Margins { left: 64.0, right: 16.0, top: 4.0, bottom: 24.0 };
 const STRIP_MARGINS: Margins = Margins { top: 2.0, bottom: 2.0, ..MARGINS };
 
-/// The form of a heatmap.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Form {
     /// The name for tests.
@@ -59,7 +58,6 @@ impl Form {
 pub struct Selection {
     /// The address, which has the selected cell.
     pub address: Address,
-    /// The measure.
     pub measure: Signal<Measure>,
     /// The rank of each row; `None` if row n is rank n.
     pub order: Memo<Option<Arc<Vec<u32>>>>,
@@ -93,7 +91,6 @@ impl Selection {
         }
     }
 
-    /// Selects a cell, or clears the selection.
     pub fn select(&self, cell: Option<(u64, u32)>) {
         self.address.set([
             ("step", cell.map(|(step, _)| step.to_string())),
@@ -132,7 +129,6 @@ pub fn scale(tiles: Tiles, shown: Signal<Measure>) -> Memo<(f32, f32)> {
     })
 }
 
-/// Returns the columns of a tile that lie in a view.
 fn columns_in(tile: &Tile, view: Span) -> ops::Range<usize> {
     let column = |step: f64| {
         let column = (step - tile.step as f64) / f64::from(tile.per_column);
@@ -308,7 +304,6 @@ impl Map {
         }
     }
 
-    /// Returns the rank of a row.
     fn rank_at(self, row: usize) -> u32 {
         self.selection.order.with(|order| match order {
             Some(order) => order.get(row).copied().unwrap_or(0),
@@ -316,7 +311,6 @@ impl Map {
         })
     }
 
-    /// Returns the row of a rank, if it has one.
     fn row_of(self, rank: u32) -> Option<usize> {
         self.selection.order.with(|order| match order {
             Some(order) => order.iter().position(|&other| other == rank),

@@ -26,7 +26,6 @@ pub struct Mounted {
     _handle: Box<dyn std::any::Any>,
 }
 
-/// Mounts what `view` returns.
 pub fn mount<V: IntoView + 'static>(view: impl FnOnce() -> V + 'static) -> Mounted {
     let outer = document()
         .create_element("div")

@@ -212,7 +212,6 @@ impl Pen {
         self.context.clip();
     }
 
-    /// Returns the width of a text.
     pub fn text_width(&self, text: &str) -> f64 {
         self.context.measure_text(text).map_or(0.0, |metrics| metrics.width())
     }

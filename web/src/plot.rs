@@ -49,7 +49,6 @@ pub type Overlay = Box<dyn Fn(&Pen, Size)>;
 /// A closure that acts on a gesture and returns true if it used the gesture.
 pub type OnGesture = Box<dyn Fn(Gesture, Size) -> bool>;
 
-/// A chart.
 #[component]
 pub fn Plot(
     /// The name of the chart for screen readers.

@@ -132,7 +132,6 @@ impl Range {
         self.selected.set(None);
     }
 
-    /// Selects steps.
     pub fn select(&self, steps: Span) {
         let stored = untrack(|| self.stored());
         if !stored.is_empty() {

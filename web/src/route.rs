@@ -11,12 +11,10 @@ use model::route::Tab;
 pub struct RunId(Memo<String>);
 
 impl RunId {
-    /// Creates the run whose id is `id`.
     pub fn new(id: Memo<String>) -> Self {
         Self(id)
     }
 
-    /// Returns the id.
     pub fn get(&self) -> String {
         self.0.get()
     }
@@ -37,7 +35,6 @@ type Navigate = Box<dyn Fn(&str, NavigateOptions)>;
 /// The address, as signals. The selection is stored only here, so that a copied link shows the same.
 #[derive(Clone, Copy)]
 pub struct Address {
-    /// The path.
     pub path: Memo<String>,
     query: Memo<ParamsMap>,
     navigate: StoredValue<Navigate, LocalStorage>,

@@ -57,7 +57,6 @@ thread_local! {
     static STATE: RefCell<State> = RefCell::default();
 }
 
-/// A handler of messages.
 pub type Handler = fn(MessageEvent);
 
 /// Connects to `path` and closes the previous connection. `None` only closes.

@@ -37,7 +37,6 @@ const LABEL_PIXELS: f64 = 90.0;
 /// Where the pointer is, in every chart.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Crosshair {
-    /// The step.
     pub step: Option<u64>,
     /// The rank, in heatmaps.
     pub rank: Option<u32>,
@@ -49,7 +48,6 @@ pub struct StepCharts {
     range: Range,
     address: Address,
     run: RunId,
-    /// The crosshair.
     pub crosshair: RwSignal<Crosshair>,
 }
 
@@ -113,7 +111,6 @@ pub fn draw_step_axis(pen: &Pen, size: Size, shown: Span) {
 /// Which steps a chart shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Extent {
-    /// The visible ones.
     #[default]
     Visible,
     /// All of the run, with the visible ones marked.

@@ -5,7 +5,6 @@ use model::terms::{self, Term as Definition};
 
 use crate::widgets::Dialog;
 
-/// The definition that is open.
 #[derive(Clone, Copy)]
 pub struct OpenTerm(RwSignal<Option<&'static Definition>>);
 

@@ -105,7 +105,6 @@ pub struct Cell {
     pub steps: (u64, u64),
     /// The first and the last row.
     pub rows: (u32, u32),
-    /// The value.
     pub value: f32,
 }
 

@@ -11,7 +11,6 @@ pub fn pixels(length: f64) -> String {
     format!("{}px", decimal(length, 0))
 }
 
-/// The state of a run.
 #[component]
 pub fn StateChip(state: RunState) -> impl IntoView {
     view! {

@@ -163,7 +163,6 @@ impl Shares {
     }
 }
 
-/// Returns `share` if it is at least `least`, and 0 otherwise.
 fn at_least(share: f64, least: f64) -> f64 {
     if share >= least { share } else { 0.0 }
 }

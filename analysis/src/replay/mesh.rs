@@ -359,7 +359,6 @@ impl Rank {
         self.line_of(pace, self.begin.min(usual_begin), |part| part.taken.at_most(part.usual))
     }
 
-    /// Returns the even rank.
     fn even(&self, pace: &Pace, usual_begin: f64) -> Line {
         self.line_of(pace, usual_begin, |part| part.even)
     }

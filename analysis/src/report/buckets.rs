@@ -18,7 +18,6 @@ const MOST_BUCKETS: usize = 4_096;
 /// What tells buckets apart. The largest groups, which reduce the gradients, come first.
 type Key = (Reverse<Group>, Bucket, u64, Function);
 
-/// The collectives of each bucket.
 type ByBucket<'a> = BTreeMap<Key, Vec<&'a CollectiveAnalysis>>;
 
 /// The figures of the buckets that took most time, and the number of all buckets.

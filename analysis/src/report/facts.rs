@@ -42,7 +42,6 @@ pub struct RunFacts {
     pub failure: Option<Failure>,
     /// What happened to ranks, oldest first.
     pub events: Vec<RankEvent>,
-    /// The host of each rank.
     pub placement: Vec<HostRanks>,
     pub attributes: Vec<AttributeRanks>,
     pub device_states: Vec<Vec<DeviceState>>,

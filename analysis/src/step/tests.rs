@@ -222,7 +222,6 @@ fn a_collective_among_some_ranks_has_its_own_waits() {
     assert!(step.collectives.iter().all(|collective| collective.wait_nanos.is_none()));
 }
 
-/// A rank that computes until 70 in a step from 0 to 100.
 fn computes_until_70(buckets: Vec<BucketRecord>) -> StepRecords {
     let spans = vec![span(SpanKind::Forward, 0, 20), span(SpanKind::Backward, 20, 70)];
     StepRecords { step: Step(5), ranks: vec![rank(100, spans, buckets)], absent: 0 }

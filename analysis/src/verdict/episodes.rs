@@ -85,7 +85,6 @@ fn likeliest(evidence: &[f64]) -> Vec<bool> {
     course
 }
 
-/// Returns the ranges in which `states` equals `state`.
 fn runs(states: &[bool], state: bool) -> Vec<Range<usize>> {
     let mut from = 0;
     let chunks = states.chunk_by(|a, b| a == b).map(|chunk| {

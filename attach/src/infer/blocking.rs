@@ -50,7 +50,6 @@ pub(crate) struct Blocked {
     pub(crate) beside: Vec<Stretch>,
 }
 
-/// A collective of a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StepCollective {
     pub(crate) kind: Kind,

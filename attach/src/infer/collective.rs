@@ -29,7 +29,6 @@ pub struct Collective {
 /// A collective and the time its kernel ran, on the host's clock.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Timed {
-    /// The collective.
     pub collective: Collective,
     /// When the kernel started.
     pub start: MonoNanos,

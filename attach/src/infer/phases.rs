@@ -45,7 +45,6 @@ pub(crate) struct Phases {
 }
 
 impl Phases {
-    /// Adds a phase.
     pub(crate) fn ingest(&mut self, added: Timing) {
         if self.known.len() == MAX_PHASES {
             let forgotten = self.known.pop_front().map(|timing| timing.end);

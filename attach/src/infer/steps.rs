@@ -88,7 +88,6 @@ struct Seen {
 /// The step that a collective belongs to, and its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepPosition {
-    /// The step.
     pub step: Step,
     /// The index among the step's collectives.
     pub bucket: Bucket,
@@ -131,7 +130,6 @@ impl Default for StepFinder {
 /// Where a collective belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placing {
-    /// In a step.
     In(StepPosition),
     /// In no step, because steps are not known, or not from their beginning.
     Nowhere,

@@ -38,7 +38,6 @@ const MAX_FOUND: usize = 65_536;
 /// that have not started it are the ones that the others wait for.
 const OVERDUE_NANOS: i64 = 2_000_000_000;
 
-/// An observed rank.
 #[derive(Default)]
 pub(super) struct Observed {
     collector: Collector,
@@ -129,7 +128,6 @@ impl Observed {
         !self.found.is_empty() && !self.is_recorded()
     }
 
-    /// Returns the communicators that the rank joined first.
     pub(super) fn joined(&self) -> &[Communicator] {
         &self.joined
     }

@@ -48,7 +48,6 @@ impl Gpu {
         Ok(Self { candle, cuda })
     }
 
-    /// Copies a gradient into a tensor of this shape.
     fn tensor(&self, gradient: &CudaView<'_, f32>, shape: &candle_core::Shape) -> Result<Tensor> {
         let copied = self.cuda.compute.clone_dtod(gradient).map_err(candle_core::Error::wrap)?;
         let storage = Storage::Cuda(CudaStorage::wrap_cuda_slice(copied, self.candle.clone()));

@@ -12,9 +12,7 @@ use wire::live::{SliceKind, Waterfall};
 pub struct Stretch {
     /// The kind of work or waiting.
     pub kind: SliceKind,
-    /// The begin.
     pub begin: i64,
-    /// The end.
     pub end: i64,
 }
 
@@ -57,9 +55,7 @@ pub struct BucketRow {
 /// One rank's part of a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RankStep {
-    /// The step.
     pub step: u64,
-    /// The rank.
     pub rank: u32,
     /// The begin of the step on this rank.
     pub begin: i64,

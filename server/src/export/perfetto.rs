@@ -339,7 +339,6 @@ impl<W: Write> Writer<W> {
         known.map(argument).collect()
     }
 
-    /// Writes a slice, and the slices in it.
     fn slice(
         &mut self,
         track: u64,

@@ -57,7 +57,6 @@ pub struct Statement {
     pub advice: String,
 }
 
-/// A section of the report.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Section {
     /// The heading.
@@ -75,11 +74,9 @@ pub struct Section {
 pub enum Body {
     /// Names with their values.
     Figures(Vec<(String, String)>),
-    /// A table.
     Table(Table),
 }
 
-/// A table.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Table {
     /// The names of the columns. The first column names the rows.
@@ -109,7 +106,6 @@ impl<T: Into<String>> From<T> for Cell {
     }
 }
 
-/// Returns a report as a document.
 #[must_use]
 pub fn document(report: &Report) -> Document {
     let state = report.state.name();

@@ -259,7 +259,6 @@ async fn receive(
     receiving.finish(trace).await.map(drop).map_err(Failure::Server)
 }
 
-/// Returns the next piece of a body; `None` at its end.
 async fn next_piece(body: &mut Body, pace: &mut Pace) -> Result<Option<Bytes>, Failure> {
     let size = |frame: &Option<Result<Frame<Bytes>, _>>| match frame {
         Some(Ok(frame)) => frame.data_ref().map_or(0, Bytes::len),

@@ -39,7 +39,6 @@ const OTHER_FILES: usize = 256;
 /// The pause after a failure to accept a connection, for instance because no file descriptor is left.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
-/// The places of all connections.
 struct Places {
     most_strangers: usize,
     strangers: Mutex<BTreeMap<u64, Arc<Notify>>>,

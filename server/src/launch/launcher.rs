@@ -3,7 +3,6 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// The launchers' programs.
 const PROGRAMS: [&str; 8] =
     ["torchrun", "accelerate", "deepspeed", "composer", "horovodrun", "mpirun", "mpiexec", "srun"];
 /// Programs that run another command, whose ranks they do not know: environments of Python and shells.

@@ -5,7 +5,6 @@ use wire::device::{DeviceFigure, throttle};
 use super::RunValues;
 use super::family::{ByRank, Family, Values};
 
-/// The families of devices.
 pub(super) const FAMILIES: &[Family] = &[
     device(
         DeviceFigure::UtilizationPercent,

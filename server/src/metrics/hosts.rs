@@ -4,7 +4,6 @@ use wire::usage::Usage;
 
 use super::family::{Family, Values};
 
-/// The families of hosts.
 pub(super) const FAMILIES: &[Family] = &[
     host(
         Usage::ProcessorUse,

@@ -18,7 +18,6 @@ impl RankGauge {
         Self { gauge, set: Arc::default() }
     }
 
-    /// Returns the family.
     #[cfg(test)]
     pub(super) fn family(&self) -> &GaugeVec {
         &self.gauge

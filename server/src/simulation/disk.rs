@@ -103,7 +103,6 @@ impl SimulatedDisk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the faults from now on.
     pub fn set_faults(&self, faults: Faults) {
         let mut state = self.state();
         let from = state.operations;

@@ -131,7 +131,6 @@ pub struct Shelved {
 }
 
 impl Shelved {
-    /// Returns the entry for a run with this summary and report.
     pub(super) fn new(summary: RunSummary, report: &Report) -> Self {
         Self { summary, baseline: Baseline::from_report(report), waiting: Vec::new(), is_loading: false }
     }

@@ -18,7 +18,6 @@ pub enum Command {
     Ingest(Box<Arrived>),
     /// Apply a batch that is durable.
     Apply {
-        /// The batch.
         batch: Box<Batch>,
         /// The time of arrival.
         received: ServerNanos,
@@ -28,22 +27,12 @@ pub enum Command {
         waiting: Option<Waiting>,
     },
     /// Note that stored batches of a run were removed from the disk.
-    Lost {
-        /// The run.
-        run: RunId,
-        /// What is lost.
-        lost: Vec<Loss>,
-    },
+    Lost { run: RunId, lost: Vec<Loss> },
     /// Note that a run is viewed: a page shows it, or a request reads it.
-    View {
-        /// The run.
-        run: RunId,
-    },
+    View { run: RunId },
     /// Ask ranks for a short recording.
     AskForRecording {
-        /// The run.
         run: RunId,
-        /// What to record.
         recording: Recording,
         /// The rank, or `None` for all ranks.
         rank: Option<Rank>,
@@ -53,24 +42,15 @@ pub enum Command {
         reply: oneshot::Sender<Option<RecordingRequest>>,
     },
     /// Ask ranks for a trace of some steps.
-    AskForTrace {
-        /// The run.
-        run: RunId,
-        /// The ranks.
-        ranks: Vec<Rank>,
-        /// The request.
-        request: TraceRequest,
-    },
+    AskForTrace { run: RunId, ranks: Vec<Rank>, request: TraceRequest },
     /// Note what differs between two traces.
     Traced {
-        /// The run.
         run: RunId,
         /// What differs.
         compared: Box<TraceComparison>,
     },
     /// Read a run.
     Query {
-        /// The run.
         run: RunId,
         /// What to read.
         query: RunQuery,
@@ -105,7 +85,6 @@ pub enum Recording {
 
 /// A batch that arrived.
 pub struct Arrived {
-    /// The batch.
     pub batch: Batch,
     /// The batch as it was sent.
     pub frame: Bytes,

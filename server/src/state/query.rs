@@ -28,7 +28,6 @@ pub enum RunQuery {
     },
     /// A range of steps on the ranks' clocks, for exports.
     PlacedBetween {
-        /// The first step.
         first: Step,
         /// The last step, inclusive.
         last: Step,
@@ -39,11 +38,9 @@ pub enum RunQuery {
     },
     /// The analyzed steps in memory, oldest first.
     Steps {
-        /// The first step.
         first: Step,
         /// The last step, inclusive.
         last: Step,
-        /// The steps.
         reply: oneshot::Sender<Vec<Arc<StepAnalysis>>>,
     },
     /// The report over the newest steps, once all closed steps are analyzed.
@@ -85,18 +82,12 @@ pub enum RunQuery {
         reply: oneshot::Sender<Vec<RecentUsage>>,
     },
     /// The newest stacks of each rank that was asked for them.
-    Stacks {
-        /// The stacks.
-        reply: oneshot::Sender<Vec<(Rank, Arc<Stacks>)>>,
-    },
+    Stacks { reply: oneshot::Sender<Vec<(Rank, Arc<Stacks>)>> },
     /// What ran on each rank, if the run is imported from traces.
     TraceSummaries {
         /// The summaries.
         reply: oneshot::Sender<Vec<(Rank, Arc<TraceSummary>)>>,
     },
     /// The layouts of the run's buckets, by module.
-    Layouts {
-        /// The layouts.
-        reply: oneshot::Sender<Vec<ModuleLayouts>>,
-    },
+    Layouts { reply: oneshot::Sender<Vec<ModuleLayouts>> },
 }

@@ -21,7 +21,6 @@ pub enum ApplyError {
         units::bytes(*most as u64)
     )]
     NoRoom {
-        /// The run.
         run: RunId,
         /// The largest size of all runs in memory, in bytes.
         most: usize,
@@ -32,17 +31,13 @@ pub enum ApplyError {
          PACELINE_RUN_ID",
         run.as_str()
     )]
-    LikeAnOption {
-        /// The run.
-        run: RunId,
-    },
+    LikeAnOption { run: RunId },
     /// A step number is too large.
     #[error(
         "rank {rank} of run {run} sent step {step}, but step numbers go from 0 to {}: use the job's own step count",
         budget::MAX_STEP
     )]
     StepNumber {
-        /// The run.
         run: RunId,
         /// The rank that sent the batch.
         rank: Rank,
@@ -56,7 +51,6 @@ pub enum ApplyError {
         budget::RANK_BYTES
     )]
     TooMuchSaid {
-        /// The run.
         run: RunId,
         /// The size with the refused batch, in bytes.
         bytes: usize,
@@ -67,7 +61,6 @@ pub enum ApplyError {
          if that process has ended, rank {rank} is free within seconds"
     )]
     Wait {
-        /// The run.
         run: RunId,
         /// The rank that both processes claim.
         rank: Rank,
@@ -81,7 +74,6 @@ pub enum ApplyError {
          its own run id (PACELINE_RUN_ID)"
     )]
     Taken {
-        /// The run.
         run: RunId,
         /// The rank that both processes claim.
         rank: Rank,
@@ -90,29 +82,18 @@ pub enum ApplyError {
     },
     /// The rank was restarted too often.
     #[error("rank {rank} of run {run} was restarted too often: start the job with another PACELINE_RUN_ID")]
-    TooManyIncarnations {
-        /// The run.
-        run: RunId,
-        /// The rank.
-        rank: Rank,
-    },
+    TooManyIncarnations { run: RunId, rank: Rank },
     /// The batch is no longer distinguishable from a duplicate.
     #[error(
         "this batch of rank {rank} of run {run} arrives so late that the server cannot tell whether it is a duplicate"
     )]
-    TooOld {
-        /// The run.
-        run: RunId,
-        /// The rank.
-        rank: Rank,
-    },
+    TooOld { run: RunId, rank: Rank },
     /// The run is set aside.
     #[error(
         "run {run} cannot be read from disk, so it accepts no batches: {reason}. Repair or move its directory and \
          restart the server, or give the job another PACELINE_RUN_ID"
     )]
     Aside {
-        /// The run.
         run: RunId,
         /// The reason why the run cannot be read.
         reason: String,
@@ -124,7 +105,6 @@ pub enum ApplyError {
          {heard_ago_millis} ms ago: once they have all ended, the job may continue with {said} ranks"
     )]
     WaitForWorld {
-        /// The run.
         run: RunId,
         /// The rank that sent the batch.
         rank: Rank,
@@ -141,7 +121,6 @@ pub enum ApplyError {
          (PACELINE_RUN_ID)"
     )]
     WorldSize {
-        /// The run.
         run: RunId,
         /// The rank that sent the batch.
         rank: Rank,

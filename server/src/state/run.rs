@@ -77,7 +77,6 @@ struct Waits {
     since: ServerNanos,
 }
 
-/// The state of one rank.
 #[derive(Default)]
 struct RankState {
     hello: Option<Hello>,
@@ -165,7 +164,6 @@ fn hello_bytes(hello: &Hello) -> usize {
     texts.into_iter().map(String::len).sum()
 }
 
-/// A run.
 pub struct Run {
     id: RunId,
     ranks: Ranks<RankState>,

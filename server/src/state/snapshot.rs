@@ -13,7 +13,6 @@ use wire::views::{Report, RunSummary};
 /// All runs at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// The runs, by id.
     pub runs: BTreeMap<RunId, Arc<RunSnapshot>>,
     /// The runs that are set aside, with the reason for each.
     pub aside: BTreeMap<RunId, String>,

@@ -179,7 +179,6 @@ fn segments(count: usize) -> Option<(String, &'static str)> {
 pub struct Introduction {
     /// The run's name. Runs of one name are compared with each other.
     pub name: String,
-    /// The world size.
     pub world_size: u32,
 }
 

@@ -35,7 +35,6 @@ const MAX_BYTES: u64 = 1 << 30;
 pub struct Asked {
     /// The number of the capture.
     pub id: u64,
-    /// The first step.
     pub first_step: Step,
     /// The number of steps.
     pub steps: u8,
@@ -75,7 +74,6 @@ pub struct Incoming {
 }
 
 impl Captures {
-    /// Returns the captures of a run.
     #[must_use]
     pub fn of(run: RunFolder) -> Self {
         Self { run }
@@ -195,7 +193,6 @@ impl Captures {
         self.read(&self.file(&format!("{id}-of-{rank}-and-{against}.json"))).ok()
     }
 
-    /// Returns the stored comparison of the newest capture that has one.
     #[must_use]
     pub fn newest_comparison(&self) -> Option<TraceComparison> {
         let captures = self.list().unwrap_or_default();

@@ -70,7 +70,6 @@ impl Layout {
         &self.root
     }
 
-    /// Returns the directory of a run.
     #[must_use]
     pub fn run(&self, run: &RunId) -> PathBuf {
         self.root.join("runs").join(run.as_str())

@@ -29,18 +29,15 @@ pub struct RunFolder {
     pub disk: Arc<dyn Disk>,
     /// The path of the directory.
     pub path: PathBuf,
-    /// The run.
     pub run: RunId,
 }
 
 impl RunFolder {
-    /// Returns the path of a log.
     #[must_use]
     pub fn log(&self, number: u32) -> PathBuf {
         self.path.join(log_name(number))
     }
 
-    /// Returns the path of a segment's folder.
     #[must_use]
     pub fn segment(&self, number: u32) -> PathBuf {
         self.path.join(segment_name(number))
@@ -96,7 +93,6 @@ pub fn log_name(number: u32) -> String {
     format!("log-{number:06}.plog")
 }
 
-/// Returns the folder name of a segment.
 #[must_use]
 pub fn segment_name(number: u32) -> String {
     format!("segment-{number:06}")

@@ -134,7 +134,6 @@ impl Log {
     }
 }
 
-/// The log thread.
 struct Thread {
     writer: Writer,
     metrics: ServerMetrics,

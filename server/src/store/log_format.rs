@@ -23,7 +23,6 @@ const HEAD_BYTES_V1: usize = 16;
 /// The first bytes of a frame (see [`wire::codec`]). Entries of version 1 have no mark of their own.
 const FRAME_MAGIC: &[u8] = b"PCLB";
 
-/// One entry of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The time when the batch arrived.
@@ -41,7 +40,6 @@ pub struct Gap {
     pub bytes: u64,
 }
 
-/// The content of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
     /// The readable entries, in order.
@@ -74,7 +72,6 @@ fn head_checksum(at: u64, head: &[u8]) -> u32 {
     checksum.finalize()
 }
 
-/// Reads the bytes of a log.
 #[must_use]
 pub fn read(bytes: &[u8]) -> Contents {
     let is_version_1 = is_version_1(bytes);

@@ -74,7 +74,6 @@ impl FileSum {
     }
 }
 
-/// The damage of a log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogDamage {

@@ -23,7 +23,6 @@ const AGAIN_EVERY: Duration = Duration::from_secs(60);
 /// Logs of a run that are no longer written to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Closed {
-    /// The run.
     pub run: RunId,
     /// The number of the last log. It stands for all logs up to this number.
     pub last: u32,

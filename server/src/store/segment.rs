@@ -36,7 +36,6 @@ use tables::{BATCHES, BUCKETS, PROBES, SPANS, STEPS, Tables};
 pub struct Received {
     /// The time of arrival.
     pub at: ServerNanos,
-    /// The batch.
     pub batch: Batch,
 }
 

@@ -29,7 +29,6 @@ pub const TRAINERS: Framework = framework!("trainers");
 pub const TRACKERS: Framework = framework!("trackers");
 /// DeepSpeed.
 pub const DEEPSPEED: Framework = framework!("deepspeed");
-/// torchft.
 pub const TORCHFT: Framework = framework!("torchft");
 /// TraceML, which a bench compares with.
 pub const TRACEML: Framework = framework!("traceml");

@@ -30,7 +30,6 @@ pub fn scripts(filter: Option<&str>) -> anyhow::Result<Vec<PathBuf>> {
     Ok(scripts)
 }
 
-/// Returns the name of a script.
 #[must_use]
 pub fn name_of(script: &Path) -> String {
     script.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()

@@ -96,7 +96,6 @@ pub fn layouts(run: &str, seq: u64) -> Batch {
     Batch { notes: (first..first + 32).map(layout).collect(), ..empty(run, 1, seq) }
 }
 
-/// Returns a hello message in which all names are `name`.
 #[must_use]
 pub fn hello(name: &str) -> Note {
     Note::Hello(Hello {

@@ -12,7 +12,6 @@ use crate::programs::program;
 use crate::small_disk::SmallDisk;
 use crate::torch;
 
-/// What was found.
 #[derive(Debug)]
 pub struct Found {
     /// The runs that ended differently with Paceline.

@@ -29,7 +29,6 @@ pub struct Simulation {
     pub steps: Vec<StepTruth>,
     /// The true saving from fixing the planted faults, in nanoseconds per step on average.
     pub cost_nanos_per_step: f64,
-    /// The clocks of the hosts.
     pub clocks: Vec<HostClock>,
 }
 

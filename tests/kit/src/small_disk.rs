@@ -10,7 +10,6 @@ use crate::programs::{Server, program, wait_until};
 
 /// A server whose data directory is a separate, tiny disk in a mount namespace that ends with the server.
 pub struct SmallDisk {
-    /// The server.
     pub server: Server,
     /// The path of the disk outside the namespace.
     root: PathBuf,

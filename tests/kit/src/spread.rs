@@ -13,7 +13,6 @@ pub fn median(values: &[f64]) -> f64 {
 
 /// The spread of some numbers.
 pub struct Spread {
-    /// The median.
     pub median: f64,
     p10: f64,
     p90: f64,

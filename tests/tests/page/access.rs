@@ -10,7 +10,6 @@ use super::views::says;
 
 const TOKEN: &str = "q0R+Yz/8fKxw2lBvJm1tHc5u=";
 
-/// Returns the text of the page.
 fn text(browser: &Browser) -> anyhow::Result<String> {
     Ok(browser.run("return document.body.innerText")?.as_str().unwrap_or_default().to_owned())
 }

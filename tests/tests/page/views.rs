@@ -63,7 +63,6 @@ impl Page {
         says(&self.browser, "count", pattern)
     }
 
-    /// Returns the address of the server.
     pub fn server_address(&self) -> &str {
         &self.server.address
     }

@@ -143,7 +143,6 @@ async fn a_step_with_damaged_records_is_named_and_not_offered_again() -> anyhow:
     Ok(())
 }
 
-/// Returns the waterfall of a step from a running server.
 fn waterfall(server: &Server, run: &str, step: u64) -> anyhow::Result<Waterfall> {
     let url = format!("{}/api/v1/runs/{run}/steps/{step}/waterfall", server.address);
     let mut answer = ureq::get(url).call().with_context(|| format!("step {step}"))?;

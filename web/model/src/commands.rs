@@ -7,7 +7,6 @@ use crate::route::Tab;
 /// The largest number of commands shown.
 pub const MOST: usize = 12;
 
-/// What a command does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// Opens this address.
@@ -35,7 +34,6 @@ pub enum Action {
     Notify,
 }
 
-/// A command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
     /// Its name, which is searched.

@@ -27,7 +27,6 @@ pub struct Cell {
     pub from: f64,
     /// The width, as a share of the picture's width.
     pub width: f64,
-    /// The frame.
     pub frame: Frame,
     /// The share of the thread's samples with this stack.
     pub own: f64,
@@ -82,7 +81,6 @@ impl Node {
     }
 }
 
-/// The samples of the threads of a role in a profile.
 fn samples(profile: &Profile, role: ThreadRole) -> u64 {
     profile.threads.iter().filter(|thread| thread.role == role).map(|thread| thread.samples).sum()
 }

@@ -33,7 +33,6 @@ impl Known {
         Self { state: report.state, verdicts }
     }
 
-    /// Returns what is new since `before`.
     #[must_use]
     pub fn since(&self, before: &Self) -> Vec<News> {
         let mut news = Vec::new();

@@ -65,11 +65,9 @@ pub fn read(text: &str) -> Option<f64> {
 /// The plan for one world size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Line {
-    /// The plan.
     pub planned: Planned,
     /// The fewest and the most days, from the error band of the prediction; `None` without a prediction.
     pub days: Option<(f64, f64)>,
-    /// The efficiency.
     pub efficiency: Efficiency,
 }
 

@@ -49,7 +49,6 @@ pub struct Pointer {
     pressed: Option<Pressed>,
 }
 
-/// A pressed pointer.
 #[derive(Clone, Copy, Debug)]
 struct Pressed {
     /// The browser's number of the pointer.
@@ -85,7 +84,6 @@ impl Pointer {
         Some(Gesture::Drag { from: pressed.from, to: at, by })
     }
 
-    /// Notes that a pointer was released.
     pub fn release(&mut self, id: i32, at: Point) -> Option<Gesture> {
         let pressed = self.pressed.take_if(|pressed| pressed.id == id)?;
         Some(if pressed.is_dragging { Gesture::Drop } else { Gesture::Click(at) })

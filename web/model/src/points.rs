@@ -7,7 +7,6 @@ use wire::live::tile::Tile;
 pub struct Points {
     /// The first step that each value stands for.
     pub step: Vec<u64>,
-    /// The values.
     pub values: Vec<f32>,
 }
 

@@ -68,7 +68,6 @@ impl Order {
 /// What a figure is on one rank, as the mean over the observed steps.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RankCost {
-    /// The rank.
     pub rank: u32,
     /// Its host; empty if the rank has not named it.
     pub host: String,
@@ -107,7 +106,6 @@ fn figure(ledger: &RankLedger, measure: Measure) -> f64 {
     }
 }
 
-/// Returns the host of a rank.
 #[must_use]
 pub fn host_of(hosts: &[HostRanks], rank: u32) -> Option<&str> {
     hosts.iter().find(|host| (host.ranks.0..=host.ranks.1).contains(&rank)).map(|host| host.host.as_str())

@@ -13,7 +13,6 @@ const REACH_PIXELS: f64 = 7.0;
 pub enum Action {
     /// Moves the crosshair of every chart to a step, or removes it.
     Point(Option<u64>),
-    /// Opens a step.
     Open(u64),
     /// Selects steps, which every chart then shows.
     Select(Span),
@@ -26,7 +25,6 @@ pub enum Action {
 pub struct Chart {
     /// The steps from the left edge to the right one.
     pub shown: Span,
-    /// All stored steps.
     pub stored: Span,
     /// The width, in the unit of gestures.
     pub width: f64,
@@ -41,7 +39,6 @@ pub struct Chart {
 /// What a chart of the whole run marks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Marked {
-    /// The visible steps.
     pub visible: Span,
     /// The selected steps; `None` while the newest steps are followed.
     pub selected: Option<Span>,

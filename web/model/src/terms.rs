@@ -1,11 +1,9 @@
 //! The definitions of the terms on the page, in short. docs/metrics.md and docs/glossary.md have them in full.
 
-/// A term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Term {
     /// The name, as on the page.
     pub name: &'static str,
-    /// What it means.
     pub means: &'static str,
 }
 
@@ -13,7 +11,6 @@ const fn term(name: &'static str, means: &'static str) -> Term {
     Term { name, means }
 }
 
-/// All terms.
 pub const TERMS: [Term; 41] = [
     term("step time", "The mean time from one observed step to the next. Costs and shares refer to it."),
     term("throughput", "Samples per second over all ranks, in the unit that the job counts."),
@@ -106,7 +103,6 @@ pub const TERMS: [Term; 41] = [
     term("shadow step", "A step that is not observed. It shows what a step takes without recording."),
 ];
 
-/// Returns the term with this name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Term> {
     TERMS.iter().find(|term| term.name == name)

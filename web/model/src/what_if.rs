@@ -11,7 +11,6 @@ pub struct Slider {
     pub means: &'static str,
     /// The first and the last position.
     pub ends: (i32, i32),
-    /// The value.
     pub value: Value,
 }
 

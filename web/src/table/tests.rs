@@ -17,7 +17,6 @@ fn columns() -> Vec<Column<Line>> {
     ]
 }
 
-/// Mounts a table of `rows`.
 fn table(rows: RwSignal<Vec<Line>>) -> Mounted {
     mount(
         move || view! { <Table testid="ranks" caption="Ranks" columns=columns() rows=rows key=|line: &Line| line.0 /> },

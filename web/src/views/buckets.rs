@@ -64,7 +64,6 @@ impl Drawn {
     }
 }
 
-/// The selection of the view.
 #[derive(Clone, Copy)]
 struct StepSelection {
     address: Address,
@@ -121,12 +120,10 @@ impl StepSelection {
         }
     }
 
-    /// Returns the step that is shown.
     fn shown_step(&self) -> Option<u64> {
         self.shown.with(|shown| shown.as_ref().map(|all| all.step))
     }
 
-    /// Selects a bucket on a rank, or clears the selection.
     fn select(&self, bucket: Option<u32>, rank: Option<u32>) {
         self.address.set([
             ("bucket", bucket.map(|bucket| bucket.to_string())),

@@ -33,7 +33,6 @@ struct Both {
 /// The selection: nothing, or the result of a comparison.
 type Chosen = Option<Result<Arc<Both>, String>>;
 
-/// The view.
 #[component]
 pub fn Compare() -> impl IntoView {
     let address = expect_context::<Address>();

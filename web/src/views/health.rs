@@ -15,7 +15,6 @@ use crate::live::{Live, RunView};
 use crate::overhead::interval;
 use crate::table::{Column, Table};
 
-/// The view.
 #[component]
 pub fn Health() -> impl IntoView {
     let live = expect_context::<Live>();

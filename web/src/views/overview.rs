@@ -20,7 +20,6 @@ use self::way::Way;
 use crate::periods::Compared;
 use crate::with_steps::WithSteps;
 
-/// The view.
 #[component]
 pub fn Overview() -> impl IntoView {
     let compared = Compared::new();

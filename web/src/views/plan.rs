@@ -19,7 +19,6 @@ use crate::xy::Xy;
 /// The predictions of the chosen run, or the reason why there are none. `None` while no run is chosen or it loads.
 type Predicted = Option<Result<Vec<ScalingPrediction>, String>>;
 
-/// The view.
 #[component]
 pub fn Planner() -> impl IntoView {
     let address = expect_context::<Address>();

@@ -59,7 +59,6 @@ impl Said {
     }
 }
 
-/// The view.
 #[component]
 pub fn Scaling() -> impl IntoView {
     let address = expect_context::<Address>();

@@ -37,7 +37,6 @@ async fn fetch(run: String, (): ()) -> Option<Fetched> {
     Some(Fetched { usage, samples, bursts: api::bursts(&run).await.ok()? })
 }
 
-/// The view.
 #[component]
 pub fn Utilization() -> impl IntoView {
     let live = expect_context::<Live>();

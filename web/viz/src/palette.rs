@@ -79,7 +79,6 @@ pub enum Pattern {
     Solid,
     /// Diagonal stripes.
     Diagonal,
-    /// Dots.
     Dots,
     /// Horizontal stripes.
     Horizontal,
@@ -113,9 +112,7 @@ impl Pattern {
 /// The fill of a slice of the waterfall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Paint {
-    /// The color.
     pub color: Rgba,
-    /// The pattern.
     pub pattern: Pattern,
 }
 

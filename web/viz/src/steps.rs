@@ -22,7 +22,6 @@ pub struct Steps {
     pub step_nanos: Vec<f32>,
     /// The samples per second of each step; NaN if the job does not count its samples.
     pub throughput: Vec<f32>,
-    /// The overlap.
     pub overlap: Vec<f32>,
     /// The step ledger as the mean over ranks, in nanoseconds.
     pub parts: [Vec<f32>; Part::COUNT],

@@ -7,7 +7,6 @@ use crate::span::Span;
 pub struct Tick {
     /// The position, in data units.
     pub value: f64,
-    /// The label.
     pub label: String,
 }
 

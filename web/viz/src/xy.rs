@@ -3,7 +3,6 @@
 use crate::span::Span;
 use crate::ticks::{self, Tick};
 
-/// An axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Axis {
     /// The first and the last value.
@@ -13,7 +12,6 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// Creates a linear axis from `start` to `end`.
     #[must_use]
     pub fn linear(start: f64, end: f64) -> Self {
         Self { span: Span::new(start, if end > start { end } else { start + 1.0 }), base: None }
@@ -31,7 +29,6 @@ impl Axis {
         if self.base.is_some() { value.max(f64::MIN_POSITIVE).ln() } else { value }
     }
 
-    /// Returns the position of `value` on an axis of `pixels` pixels.
     #[must_use]
     pub fn to_pixel(self, value: f64, pixels: f64) -> f64 {
         Span::new(self.place(self.span.start), self.place(self.span.end)).to_pixel(self.place(value), pixels)

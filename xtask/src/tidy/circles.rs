@@ -13,7 +13,6 @@ use crate::system::root;
 
 /// A module, by its path below the crate: `["state", "run"]`.
 type Module = Vec<String>;
-/// The modules that each module uses.
 type Uses = BTreeMap<Module, BTreeSet<Module>>;
 
 /// Checks the crates that `files` belong to. Returns one violation per circle.

@@ -15,7 +15,6 @@ use crate::message::Message;
 use crate::observer::{self, Communicator, Hook};
 use crate::sampling;
 
-/// `ncclSuccess`.
 const SUCCESS: c_int = 0;
 /// The largest number of communicators distinguished in one process. Those of later ones are not observed.
 const MAX_COMMUNICATORS: usize = 4_096;

@@ -53,7 +53,6 @@ pub(super) struct PayloadPart {
     data: *const c_void,
 }
 
-/// The fields of a payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PayloadFields {
     /// The communicator's number, the same on all its ranks. Older releases omit it.

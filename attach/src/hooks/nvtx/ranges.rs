@@ -20,7 +20,6 @@ const MAX_DEPTH: usize = 64;
 pub(super) struct Domain(pub(super) usize);
 
 impl Domain {
-    /// The domain of ranges without a domain.
     pub(super) const DEFAULT: Self = Self(0);
     /// NCCL's domain.
     pub(super) const NCCL: Self = Self(1);

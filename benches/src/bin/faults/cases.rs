@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-/// The class of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     Input,

@@ -42,7 +42,6 @@ pub struct Outcome {
     pub load: String,
 }
 
-/// A planted fault.
 pub struct Planted {
     pub class: Class,
     pub slow: Vec<u32>,

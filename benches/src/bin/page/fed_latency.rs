@@ -22,7 +22,6 @@ const EVERY: Duration = Duration::from_millis(1_000);
 /// The longest wait for the last step.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Measures the latency of a run of `ranks` ranks.
 pub fn measure(browser: &Browser, ranks: usize) -> anyhow::Result<Value> {
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;

@@ -63,7 +63,6 @@ impl Sessions {
         Ok(id)
     }
 
-    /// Uses the session with this id. Returns `None` if there is none.
     pub(super) fn renew(&self, id: &str, now: Instant) -> Option<Use> {
         let mut open = self.lock(now);
         let at = position(&open, id)?;
@@ -76,7 +75,6 @@ impl Sessions {
         Some(Use::Renewed)
     }
 
-    /// Ends the session with this id, if there is one.
     pub(super) fn end(&self, id: &str, now: Instant) {
         let mut open = self.lock(now);
         if let Some(at) = position(&open, id) {

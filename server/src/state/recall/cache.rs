@@ -33,7 +33,6 @@ impl Recalled {
         }
     }
 
-    /// Returns the records of a step.
     #[must_use]
     pub fn find(&self, step: Step) -> Option<&Arc<StepRecords>> {
         self.steps.iter().map(|(records, _)| records).find(|records| records.step == step)

@@ -23,7 +23,6 @@ pub struct Between {
 pub struct Older {
     /// The run's files.
     pub folder: RunFolder,
-    /// The range of steps.
     pub steps: StepRange,
     /// The fit of the clock of each rank that the run ever had, by rank.
     pub fits: Vec<Option<ClockFit>>,

@@ -20,9 +20,7 @@ pub type Read = Result<(Option<Closed>, Vec<Lost>), NotRead>;
 
 /// A step to read.
 pub struct Request {
-    /// The run.
     pub run: RunId,
-    /// The step.
     pub step: Step,
     /// The reply channel of the request, or `None` for an example step of a verdict.
     pub reply: Option<PlacedReply>,

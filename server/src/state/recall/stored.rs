@@ -45,7 +45,6 @@ pub enum NotRead {
     /// The step does not fit into memory.
     #[error("the records of step {step} take more than {} MiB", bytes >> 20)]
     TooLarge {
-        /// The step.
         step: Step,
         /// The limit, in bytes.
         bytes: usize,

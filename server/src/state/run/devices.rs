@@ -82,7 +82,6 @@ impl DeviceErrors {
     }
 }
 
-/// The devices of one rank.
 #[derive(Default)]
 pub struct RankDevices {
     newest: Option<DeviceSample>,
@@ -131,7 +130,6 @@ impl RankDevices {
         self.asked.filter(|asked| asked.is_current(now))
     }
 
-    /// Returns the newest sample.
     #[must_use]
     pub fn newest(&self) -> Option<&DeviceSample> {
         self.newest.as_ref()

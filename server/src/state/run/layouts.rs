@@ -75,7 +75,6 @@ impl Run {
         ranks.map(|(rank, _)| Rank(rank as u32)).collect()
     }
 
-    /// Returns the layouts of each module.
     #[must_use]
     pub fn layouts(&self) -> Vec<ModuleLayouts> {
         let all: Vec<Arc<Layout>> = self.layouts_of_rank_0().cloned().collect();

@@ -17,7 +17,6 @@ impl<T: Default> Ranks<T> {
         Self { world_size: world_size as usize, spoken: BTreeMap::new() }
     }
 
-    /// Returns the world size.
     #[must_use]
     pub fn world_size(&self) -> usize {
         self.world_size

@@ -11,7 +11,6 @@ use wire::views::captures::TraceComparison;
 use super::{RankState, Run};
 
 impl Run {
-    /// Returns what a rank is asked for.
     #[must_use]
     pub fn asked(&self, rank: Rank, now: ServerNanos) -> Requests {
         let Some(state) = self.ranks.get(rank.0 as usize) else { return Requests::default() };

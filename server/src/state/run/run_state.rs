@@ -138,7 +138,6 @@ impl Run {
         stats::median(recent.filter(|step| report::is_observed(step)).map(|step| step.step_nanos() as f64))
     }
 
-    /// Returns the state of the run.
     #[must_use]
     pub fn state(&self, now: ServerNanos) -> RunState {
         if self.hung_when_recorded() {

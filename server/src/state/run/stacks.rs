@@ -23,7 +23,6 @@ pub(super) const MOST_OF_HANG: usize = 64;
 /// The shortest time between two samplings of the same rank for the same cause, in nanoseconds.
 const AGAIN_NANOS: i64 = 60_000_000_000;
 
-/// The stacks of one rank.
 #[derive(Default)]
 pub struct RankStacks {
     newest: Option<Arc<Stacks>>,
@@ -118,7 +117,6 @@ pub(super) fn request_of_hang(now: ServerNanos) -> RecordingRequest {
     RecordingRequest::at(now, HANG_MILLIS)
 }
 
-/// Returns the request for stacks as evidence.
 pub(super) fn request_of_evidence(now: ServerNanos) -> RecordingRequest {
     RecordingRequest::at(now, EVIDENCE_MILLIS)
 }

@@ -46,7 +46,6 @@ impl RankUsage {
         self.device.add(at.0, values, most.saturating_sub(self.host.bytes()));
     }
 
-    /// Adds a sample of the rank's host.
     pub fn add_host(&mut self, at: ServerNanos, sample: &HostSample, most: usize) {
         let values = Usage::ALL.into_iter().filter_map(|usage| Some((usage, usage.of_host(sample)?)));
         self.host.add(at.0, values, most.saturating_sub(self.device.bytes()));

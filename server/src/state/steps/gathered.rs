@@ -106,7 +106,6 @@ impl Gathered {
         });
     }
 
-    /// Takes the records of all ranks in a step.
     pub(super) fn take(&mut self, step: Step) -> Vec<(Rank, Partial)> {
         let all = (step, Rank(0))..=(step, Rank(u32::MAX));
         let taken = self.records.extract_if(all, |_, _| true);

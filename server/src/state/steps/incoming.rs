@@ -12,7 +12,6 @@ use wire::ids::{Rank, Step};
 use super::gathered::{ALLOCATION_BYTES, Gathered, Partial, entry_bytes};
 use crate::state::budget;
 
-/// An open step.
 struct OpenStep {
     /// The number of ranks that have ended it.
     done: usize,
@@ -25,7 +24,6 @@ struct OpenStep {
 
 /// The records of a closed step, with their size in memory.
 pub struct Closed {
-    /// The records.
     pub records: StepRecords,
     /// Their approximate size, in bytes.
     pub bytes: usize,
@@ -305,7 +303,6 @@ enum Added {
     Repeated,
     /// It is beyond what is analyzed of one rank in one step.
     Excess,
-    /// It ends the step.
     End,
 }
 

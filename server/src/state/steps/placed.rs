@@ -16,7 +16,6 @@ const TIGHTEN_WITH: usize = 16;
 /// The records of a step and the clocks of its ranks.
 #[derive(Clone)]
 pub struct Placed {
-    /// The records.
     pub records: Arc<StepRecords>,
     /// The fit of each rank's clock to its probes, by rank.
     fits: Vec<Option<ClockFit>>,
@@ -78,7 +77,6 @@ pub struct Work {
 
 /// An analyzed step, with its records.
 pub struct Done {
-    /// The analysis.
     pub analysis: Arc<StepAnalysis>,
     pub(super) records: Arc<StepRecords>,
     pub(super) bytes: usize,
@@ -94,7 +92,6 @@ impl Done {
 }
 
 impl Work {
-    /// Analyzes the step.
     #[must_use]
     pub fn analyze(self) -> Done {
         let analysis = Arc::new(self.placed.analyze());

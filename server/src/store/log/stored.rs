@@ -47,7 +47,6 @@ impl Stored {
         Ok(folder.newest()?.max(self.newest) + 1)
     }
 
-    /// Notes that a log was created.
     pub(super) fn created(&mut self, number: u32) {
         self.newest = self.newest.max(number);
     }
@@ -64,7 +63,6 @@ impl Stored {
         *self.batches.entry(number).or_default() += batches;
     }
 
-    /// Returns the number of acknowledged batches in a log.
     pub(super) fn batches(&self, number: u32) -> u64 {
         self.batches.get(&number).copied().unwrap_or(0)
     }

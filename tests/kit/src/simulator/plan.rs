@@ -18,7 +18,6 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// All kinds of faults.
     pub const ALL: [Self; 5] = [Self::Input, Self::Compute, Self::MoreWork, Self::Host, Self::Network];
 }
 
@@ -27,7 +26,6 @@ impl FaultKind {
 pub struct Fault {
     /// The rank that has the fault.
     pub rank: usize,
-    /// The kind of fault.
     pub kind: FaultKind,
     /// The extra time in nanoseconds per step.
     pub nanos: i64,

@@ -11,7 +11,6 @@ use super::plan::{Fault, FaultKind, Plan};
 pub struct RankTruth {
     /// The begin of the step.
     pub begin: i64,
-    /// The end of input.
     pub input_end: i64,
     /// The begin of forward. The time since the end of input belongs to the host.
     pub forward_begin: i64,

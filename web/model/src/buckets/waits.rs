@@ -12,7 +12,6 @@ const ALIKE: f64 = 1.05;
 /// The collective of one bucket: who starts last, and who waits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Waits {
-    /// The bucket.
     pub bucket: u32,
     /// The row that starts last.
     pub last: usize,

@@ -6,7 +6,6 @@ use wire::views::RunSummary;
 /// The runs of one name, for a list from which one is chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choices {
-    /// The name.
     pub name: String,
     /// The id of each run and what the list shows, in the order of the list of runs.
     pub runs: Vec<(String, String)>,

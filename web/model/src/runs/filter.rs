@@ -17,7 +17,6 @@ pub struct Filter {
     pub text: String,
     /// The states, of which the run must have one; empty for any.
     pub states: Vec<RunState>,
-    /// The name of the run.
     pub name: Option<String>,
     /// The number of ranks.
     pub ranks: Option<u32>,
@@ -32,7 +31,6 @@ impl Filter {
         *self == Self { text: self.text.clone(), ..Self::default() } && self.text.trim().is_empty()
     }
 
-    /// Returns true if the filter shows `run`.
     #[must_use]
     pub fn shows(&self, run: &RunSummary) -> bool {
         (self.states.is_empty() || self.states.contains(&run.state)) && self.shows_in_some_state(run)

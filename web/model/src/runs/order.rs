@@ -13,21 +13,17 @@ use crate::sort::{Sort, SortKey, sorted};
 pub enum Column {
     /// The state, in the order of attention.
     State,
-    /// The name.
     Name,
-    /// The start.
     Started,
     /// The number of ranks.
     Ranks,
     /// The number of completed steps.
     Steps,
-    /// The step time.
     StepTime,
     /// The step time relative to the best run of the same name.
     ToBest,
     /// Samples per second.
     Throughput,
-    /// The overlap.
     Overlap,
     /// The implied scaling efficiency.
     Efficiency,
@@ -51,7 +47,6 @@ impl Column {
         Self::Verdict,
     ];
 
-    /// Returns the heading.
     #[must_use]
     pub fn heading(self) -> &'static str {
         match self {
@@ -162,7 +157,6 @@ impl Groups {
         Self(groups)
     }
 
-    /// Returns the group of a name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Group> {
         self.0.get(name).copied()
@@ -215,9 +209,7 @@ pub fn ordered(
 pub enum Line {
     /// The heading of the runs of a name.
     Group(String),
-    /// A run.
     Run {
-        /// The id of the run.
         id: String,
         /// True if the run is below the heading of its group.
         in_group: bool,

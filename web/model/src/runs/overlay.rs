@@ -6,7 +6,6 @@ use wire::live::FLAG_SHADOW;
 /// What the horizontal axis counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Over {
-    /// Steps.
     #[default]
     Steps,
     /// Time since the run's first stored step began.

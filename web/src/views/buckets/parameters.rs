@@ -11,7 +11,6 @@ use crate::live::Live;
 use crate::polled::polled;
 use crate::table::{Column, Table};
 
-/// A parameter of the bucket.
 #[derive(Clone, Debug, PartialEq)]
 struct Row {
     name: String,

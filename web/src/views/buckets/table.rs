@@ -10,7 +10,6 @@ use super::StepSelection;
 use crate::live::Live;
 use crate::table::{Choice, Column, Table};
 
-/// A bucket of the table.
 #[derive(Clone, PartialEq)]
 struct Row {
     stats: BucketStats,
@@ -19,7 +18,6 @@ struct Row {
     bars: Bars,
 }
 
-/// The table.
 #[component]
 pub fn BucketTable(selection: StepSelection) -> impl IntoView {
     let live = expect_context::<Live>();

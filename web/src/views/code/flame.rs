@@ -58,7 +58,6 @@ pub fn Flame(compared: Memo<Option<Compared>>) -> impl IntoView {
     }
 }
 
-/// One frame.
 #[component]
 fn Shown(cell: Cell, zoom: RwSignal<Vec<Frame>>, names: Memo<Option<(u32, Option<u32>)>>) -> impl IntoView {
     let percent = |share: f64| format!("{}%", share * 100.0);

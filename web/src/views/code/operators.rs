@@ -16,7 +16,6 @@ use crate::traced::{Differences, Sums};
 /// The value of a choice that stands for no single rank.
 const NONE: &str = "none";
 
-/// What is shown.
 #[derive(Clone, PartialEq)]
 enum Shown {
     Ranks(Option<u32>, TraceSummary),
@@ -105,7 +104,6 @@ async fn fetch(run: String, (rank, other): (u32, Option<u32>)) -> Option<Shown> 
     })
 }
 
-/// The choice of a rank.
 #[component]
 fn Choice(
     testid: &'static str,

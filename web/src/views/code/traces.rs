@@ -126,7 +126,6 @@ fn steps(first: u64, count: u32) -> String {
     }
 }
 
-/// The answer of one rank.
 #[component]
 fn Answer(id: u64, captured: CapturedRank, asked: u64, has_ended: Memo<bool>) -> impl IntoView {
     let run = expect_context::<RunId>();

@@ -60,7 +60,6 @@ const THROUGHPUT: Lined = Lined {
     height: 132.0,
 };
 
-/// The charts.
 #[component]
 pub fn Charts() -> impl IntoView {
     let live = expect_context::<Live>();

@@ -16,7 +16,6 @@ use crate::table::{Choice, Column, Table};
 struct Row {
     rank: u32,
     step_nanos: f64,
-    /// The share of each part.
     shares: [f64; Part::COUNT],
 }
 
@@ -31,7 +30,6 @@ impl Row {
     }
 }
 
-/// The table.
 #[component]
 pub fn LedgerTable(report: Signal<Option<Arc<Report>>>) -> impl IntoView {
     let run = expect_context::<RunId>();

@@ -9,7 +9,6 @@ use super::RanksSelection;
 use crate::periods::steps;
 use crate::table::{Choice, Column, Table};
 
-/// What a row of the list is.
 #[derive(Clone, Copy, PartialEq)]
 enum Rows {
     Ranks,
@@ -101,7 +100,6 @@ pub fn RankList(selection: RanksSelection) -> impl IntoView {
     }
 }
 
-/// A rank of the list.
 #[derive(Clone, PartialEq)]
 struct RankRow {
     cost: RankCost,

@@ -133,7 +133,6 @@ pub fn Alert() -> impl IntoView {
     }
 }
 
-/// Links to the rank and to the step.
 #[component]
 fn Links(rank: Option<u32>, step: Option<(&'static str, u64)>) -> impl IntoView {
     let (address, run) = (expect_context::<Address>(), expect_context::<RunId>().get());

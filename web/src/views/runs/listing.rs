@@ -23,7 +23,6 @@ const BETWEEN_NAMES: &str = "\n";
 
 type Index = HashMap<String, Arc<RunSummary>>;
 
-/// The list of runs.
 #[derive(Clone, Copy)]
 pub struct Listing {
     address: Address,
@@ -47,7 +46,6 @@ pub struct Listing {
     pub over: Memo<Over>,
     /// True if the list is shown completely, however long it is.
     pub whole: RwSignal<bool>,
-    /// The lines.
     pub lines: Memo<Lines>,
     /// The number of all runs.
     pub total: Memo<usize>,

@@ -9,7 +9,6 @@ use super::row::Row;
 /// The number of columns: those that can be sorted, and the ticks.
 const COLUMNS: usize = Column::ALL.len() + 1;
 
-/// The table.
 #[component]
 pub fn RunTable(listing: Listing) -> impl IntoView {
     let headings =

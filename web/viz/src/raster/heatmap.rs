@@ -23,7 +23,6 @@ pub struct Heatmap<'a> {
     pub reduce: Reduce,
     /// The values of the first and the last color.
     pub scale: (f32, f32),
-    /// The colors.
     pub colors: &'a [Rgba; 256],
     /// The hatching of unknown cells.
     pub unknown: Rgba,

@@ -15,7 +15,6 @@ pub struct Line<'a> {
     pub view: Span,
     /// The value at the top of the frame. The bottom is 0.
     pub top: f32,
-    /// The color.
     pub color: Rgba,
     /// The thickness of the line, in pixels.
     pub thickness: f32,
