@@ -127,13 +127,10 @@ fn against(report: &mut Report, baseline: Baseline) -> Result<f64, Missing> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures::facts;
-    use crate::report::{self, RunFacts};
     use wire::fixtures;
 
     fn report(run: &str, ranks: u32) -> Report {
-        let facts = RunFacts { ranks, ..facts(run) };
-        report::report::<crate::step::StepAnalysis>(&facts, &[])
+        Report { ranks, ..crate::fixtures::report(run) }
     }
 
     fn summary(run: &str, ranks: u32, batch: f64, started: u64) -> RunSummary {

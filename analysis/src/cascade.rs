@@ -154,8 +154,7 @@ fn best(what_if: &WhatIf, loss: Loss, nanos: f64) -> Option<Saving> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixtures::facts;
-    use crate::step::StepAnalysis;
+    use crate::fixtures;
     use proptest::prelude::*;
     use wire::ids::Rank;
     use wire::views::what_if::{Fix, Phase};
@@ -185,7 +184,7 @@ mod tests {
                 residual,
             }),
             verdicts,
-            ..crate::report::report::<StepAnalysis>(&facts("r"), &[])
+            ..fixtures::report("r")
         }
     }
 
@@ -265,7 +264,7 @@ mod tests {
 
     #[test]
     fn without_a_ledger_there_is_no_cascade() {
-        let none = crate::report::report::<StepAnalysis>(&facts("r"), &[]);
+        let none = fixtures::report("r");
         assert_eq!(cascade(&none, &[]), None);
     }
 

@@ -4,9 +4,9 @@ use wire::batch::Instrumentation;
 use wire::event::SpanKind;
 use wire::ids::{Bucket, Comm, RunId, Seq, Step};
 use wire::live::Part;
-use wire::views::{Group, Missing, RunState};
+use wire::views::{Group, Missing, Report, RunState};
 
-use crate::report::RunFacts;
+use crate::report::{self, RunFacts};
 use crate::step::{CollectiveAnalysis, RankAnalysis, StepAnalysis};
 
 /// An observed step of no ranks, without collectives.
@@ -68,6 +68,12 @@ pub fn collective() -> CollectiveAnalysis {
         unclear_nanos: 0,
         duration_nanos: 0,
     }
+}
+
+/// The report of a completed run on one rank without observed steps.
+#[must_use]
+pub fn report(run: &str) -> Report {
+    report::report::<StepAnalysis>(&facts(run), &[])
 }
 
 /// The facts about a completed run on one rank that has sent nothing but its steps.

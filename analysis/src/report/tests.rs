@@ -9,7 +9,7 @@ use wire::live::Part;
 use wire::views::{Cause, Culprit, Figure, GapKind};
 
 use super::*;
-use crate::fixtures::facts;
+use crate::fixtures::{self, facts};
 use crate::loss::StepCosts;
 use crate::records::{RankStep, StepRecords};
 use crate::step::analyze;
@@ -73,7 +73,7 @@ fn figures_that_rest_on_an_assumption_are_missing_with_the_range_of_the_overlap(
 /// Fails if [`Report::missing`] leaves out a figure.
 #[test]
 fn every_missing_figure_is_listed_with_its_reason() {
-    let report = report::<StepAnalysis>(&facts("r"), &[]);
+    let report = fixtures::report("r");
     let json = serde_json::to_string(&report).unwrap();
     let in_json = json.matches(r#"{"missing":"#).count();
     // The reason for the lack of verdicts has no figure.
