@@ -149,7 +149,7 @@ enum Source {
     Run {
         /// What the run is, and how good its model is, as a phrase.
         phrase: String,
-        experience: Experience,
+        experience: Box<Experience>,
     },
 }
 
@@ -166,7 +166,7 @@ impl Source {
             report.ranks,
             experience.error() * 100.0
         );
-        Ok(Self::Run { phrase, experience })
+        Ok(Self::Run { phrase, experience: Box::new(experience) })
     }
 
     fn efficiency(&self, ranks: u32) -> Efficiency {
