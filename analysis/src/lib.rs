@@ -12,6 +12,7 @@ mod account;
 pub mod baseline;
 pub mod cascade;
 pub mod change_point;
+pub mod checkpoints;
 pub mod comm_model;
 pub mod compare;
 mod cost;

@@ -1,11 +1,10 @@
 //! Plans a training before it runs (`docs/metrics.md`, "One run"): days = 6 P D / (N peak MFU) / 86,400, ideal and with the
 //! efficiency of a scaling model. `paceline plan` and the page's training plan print what is computed here.
 //!
-//! * [`efficiency`] says how a job scales, and [`checkpoints`] what failures cost it.
+//! * [`efficiency`] says how a job scales, and [`checkpoints`](crate::checkpoints) what failures cost it.
 //! * [`memory`] says what the model takes on a device.
 //! * [`estimate`] puts them together.
 
-pub mod checkpoints;
 pub mod efficiency;
 pub mod estimate;
 pub mod memory;

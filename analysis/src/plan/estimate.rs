@@ -1,9 +1,9 @@
 //! The days of a training on some ranks with everything that it loses, and what limits it.
 
-use super::checkpoints::Failures;
 use super::efficiency::Efficiency;
 use super::memory::{OnRank, Shape};
 use super::{Planned, Training, bubble};
+use crate::checkpoints::Failures;
 
 /// Less of the time than this share is compute if communication limits a training.
 const BOUND_BY_COMMUNICATION: f64 = 0.5;
