@@ -127,38 +127,21 @@ fn against(report: &mut Report, baseline: Baseline) -> Result<f64, Missing> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::tests::facts;
-    use crate::report::{self, RunFacts};
+    use wire::fixtures;
 
     fn report(run: &str, ranks: u32) -> Report {
-        let facts = RunFacts { ranks, ..facts(run) };
-        report::report::<crate::step::StepAnalysis>(&facts, &[])
+        Report { ranks, ..crate::fixtures::report(run) }
     }
 
     fn summary(run: &str, ranks: u32, batch: f64, started: u64) -> RunSummary {
         RunSummary {
             run: RunId::new(run).unwrap(),
-            name: "job".into(),
-            labels: Default::default(),
             state: RunState::Completed,
             started_unix_millis: started,
-            last_seen_unix_millis: started,
             ranks_expected: ranks,
-            most_ranks: ranks,
-            imported: false,
-            ranks_reporting: ranks,
-            steps: 100,
-            last_step: Some(99),
-            step_time_nanos: Some(1),
             throughput: Some(100.0),
             batch: Some(batch),
-            sample_unit: "tokens".into(),
-            overlap_ratio: None,
-            efficiency_implied: None,
-            verdict: None,
-            hang: None,
-            worst: None,
-            step_times: Vec::new(),
+            ..fixtures::run_summary()
         }
     }
 

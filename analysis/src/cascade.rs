@@ -154,34 +154,19 @@ fn best(what_if: &WhatIf, loss: Loss, nanos: f64) -> Option<Saving> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::tests::facts;
-    use crate::step::StepAnalysis;
+    use crate::fixtures;
     use proptest::prelude::*;
     use wire::ids::Rank;
     use wire::views::what_if::{Fix, Phase};
-    use wire::views::{Confidence, Culprit, Figure, Missing, RankLedger, VerdictState};
+    use wire::views::{Culprit, Figure, Missing, RankLedger};
 
     fn verdict(cause: Cause, cost: u64) -> Verdict {
         Verdict {
-            culprit: Some(Culprit::Rank(2)),
-            cause,
-            state: VerdictState::Active,
             cost_nanos_per_step: cost,
             cost_share: 0.1,
             affected_steps: 100,
-            device_hours_per_day: None,
-            confidence: Confidence::High,
-            sentence: String::new(),
-            evidence: Vec::new(),
-            counter_evidence: Vec::new(),
-            example_step: None,
-            persistence: None,
             steps: (0, 99),
-            onset: None,
-            recurrence: None,
-            growth: None,
-            code: None,
-            advice: String::new(),
+            ..Verdict::new(Culprit::Rank(2), cause)
         }
     }
 
@@ -199,7 +184,7 @@ mod tests {
                 residual,
             }),
             verdicts,
-            ..crate::report::report::<StepAnalysis>(&facts("r"), &[])
+            ..fixtures::report("r")
         }
     }
 
@@ -279,7 +264,7 @@ mod tests {
 
     #[test]
     fn without_a_ledger_there_is_no_cascade() {
-        let none = crate::report::report::<StepAnalysis>(&facts("r"), &[]);
+        let none = fixtures::report("r");
         assert_eq!(cascade(&none, &[]), None);
     }
 

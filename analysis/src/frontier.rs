@@ -55,40 +55,20 @@ pub fn frontier(step: &StepAnalysis) -> Vec<Increment> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::ids::Step;
+    use crate::fixtures;
+    use crate::step::RankAnalysis;
 
-    fn rank(parts: [u64; Part::COUNT]) -> Option<Box<crate::step::RankAnalysis>> {
-        Some(Box::new(crate::step::RankAnalysis {
-            parts,
-            pauses: [0; 4],
-            step_nanos: parts.iter().sum(),
-            samples: 0,
-            compute_nanos: 0,
-            comm_nanos: 0,
-            hidden_nanos: 0,
-            assumed_hidden_nanos: 0,
-            assumed_exposed_nanos: 0,
-            processor_nanos: [0; 5],
-            backward_passes: 1,
-            tail_nanos: None,
-            lateness_nanos: None,
-            caused_wait_nanos: 0,
-            clock_free: false,
-        }))
+    fn rank(parts: [u64; Part::COUNT]) -> Option<Box<RankAnalysis>> {
+        Some(Box::new(fixtures::rank(parts)))
     }
 
     #[test]
     fn late_input_is_attributed_to_its_part_and_increments_sum_to_the_longest_step() {
         let step = StepAnalysis {
-            step: Step(0),
             //              input h2d fwd bwd wait xfer opt pause idle other
             ranks: vec![rank([10, 0, 20, 40, 30, 5, 8, 0, 0, 0]), rank([40, 0, 20, 40, 0, 5, 8, 0, 0, 0])],
-            collectives: Vec::new(),
-            window: None,
             local_nanos: 113,
-            complete: true,
-            shadow: false,
-            replay: None,
+            ..fixtures::step(0)
         };
         let increments = frontier(&step);
         assert_eq!(increments[0], Increment { part: Part::Input, rank: 1, nanos: 40 });

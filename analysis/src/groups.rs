@@ -137,9 +137,10 @@ pub(crate) fn groups(
 
 #[cfg(test)]
 mod tests {
-    use wire::ids::{Bucket, Seq};
+    use wire::ids::Seq;
 
     use super::*;
+    use crate::fixtures;
 
     /// A collective of 100 ns on each of its ranks, 40 of them hidden behind compute.
     fn collective(group: Group, first: usize, wait: f64, culprit: Option<usize>) -> CollectiveAnalysis {
@@ -148,33 +149,19 @@ mod tests {
             first,
             comm: Comm(7),
             seq: Function::AllGather.numbered(0),
-            only_enqueued: false,
-            bucket: Bucket(0),
             bytes: 1_000,
             culprit,
-            last_by_nanos: None,
-            newly_late_nanos: None,
             wait_nanos: Some(wait),
-            wait_clock_free_nanos: 0.0,
             transfer_nanos: Some(100.0 - wait),
             transfer_clock_free_nanos: 100.0,
             hidden_nanos: 40 * u64::from(group.ranks),
-            unclear_nanos: 0,
             duration_nanos: 100 * u64::from(group.ranks),
+            ..fixtures::collective()
         }
     }
 
     fn step(number: u64, collectives: Vec<CollectiveAnalysis>) -> StepAnalysis {
-        StepAnalysis {
-            step: Step(number),
-            ranks: Vec::new(),
-            collectives,
-            window: None,
-            local_nanos: 0,
-            complete: true,
-            shadow: false,
-            replay: None,
-        }
+        StepAnalysis { collectives, ..fixtures::step(number) }
     }
 
     const TENSOR: Group = Group { ranks: 2, stride: 1 };

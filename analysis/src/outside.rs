@@ -7,8 +7,8 @@ use wire::views::goodput::{Goodput, TimeUse};
 use wire::views::{Cause, Confidence, Culprit, Persistence, Recurrence, Verdict, VerdictState};
 
 use crate::account::StepAccount;
+use crate::checkpoints::Failures;
 use crate::finding::{Evidence, Finding, Statement};
-use crate::plan::checkpoints::Failures;
 use crate::verdict::{Findings, hours_per_day};
 
 /// The time from which a start is long, in seconds: imports of PyTorch and communicators take some seconds each, a cold disk some

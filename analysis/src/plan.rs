@@ -1,7 +1,12 @@
-//! The duration of a training (`docs/metrics.md`, "One run"): days = 6 P D / (N peak MFU) / 86,400, ideal and with the
-//! efficiency of a scaling model.
+//! Plans a training before it runs (`docs/metrics.md`, "One run"): days = 6 P D / (N peak MFU) / 86,400, ideal and with the
+//! efficiency of a scaling model. `paceline plan` and the page's training plan print what is computed here.
+//!
+//! * [`efficiency`] says how a job scales, and [`checkpoints`](crate::checkpoints) what failures cost it.
+//! * [`memory`] says what the model takes on a device.
+//! * [`estimate`] puts them together.
 
-pub mod checkpoints;
+pub mod efficiency;
+pub mod estimate;
 pub mod memory;
 
 /// The tokens per parameter with which a given compute trains the best model (Hoffmann et al., 2022, "Chinchilla").
@@ -51,12 +56,12 @@ impl Training {
             speed_up: f64::from(ranks) * efficiency,
         }
     }
-}
 
-/// Returns the efficiency to assume without a run: 1 / (1 + 0.04 sqrt(ranks)), as large jobs often report.
-#[must_use]
-pub fn usual_efficiency(ranks: u32) -> f64 {
-    1.0 / (1.0 + 0.04 * f64::from(ranks).sqrt())
+    /// Returns the fewest and the most days on `ranks` ranks that scale with an efficiency between these two.
+    #[must_use]
+    pub fn days_range(&self, ranks: u32, (low, high): (f64, f64)) -> (f64, f64) {
+        (self.on(ranks, high).days, self.on(ranks, low).days)
+    }
 }
 
 /// Returns the share of a step in which the stages of a pipeline are idle, the *bubble*: (S - 1) / (M + S - 1) for S stages
@@ -69,13 +74,14 @@ pub fn bubble(stages: u32, micro_batches: u32) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::efficiency::Efficiency;
     use super::*;
 
     #[test]
     fn a_plan_for_seven_billion_parameters_and_a_trillion_tokens() {
         let training = Training { parameters: 7e9, tokens: 1e12, peak: 1e15, mfu: 0.4 };
         let days: Vec<String> = [8, 64, 256, 1_024]
-            .map(|ranks| format!("{:.2}", training.on(ranks, usual_efficiency(ranks)).days))
+            .map(|ranks| format!("{:.2}", training.on(ranks, Efficiency::usual(ranks).value()).days))
             .to_vec();
         assert_eq!(days, ["169.10", "25.07", "7.79", "2.71"]);
         assert_eq!([bubble(1, 4), bubble(4, 12)], [0.0, 0.2]);

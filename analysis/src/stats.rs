@@ -28,6 +28,15 @@ pub fn lower_median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     Some(*values.select_nth_unstable_by(middle, f64::total_cmp).1)
 }
 
+/// Returns the item whose `value` is the median, or the upper one of the two in the middle. Returns `None` for no items.
+#[must_use]
+pub fn middle<T>(items: impl IntoIterator<Item = T>, value: impl Fn(&T) -> f64) -> Option<T> {
+    let mut items: Vec<T> = items.into_iter().collect();
+    items.sort_by(|a, b| value(a).total_cmp(&value(b)));
+    let at = items.len() / 2;
+    items.into_iter().nth(at)
+}
+
 #[must_use]
 pub fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let (mut sum, mut count) = (0.0, 0_u64);
@@ -94,6 +103,8 @@ mod tests {
             (lower_median([3.0, 1.0]), lower_median(values()), lower_median([])),
             (Some(1.0), Some(3.0), None)
         );
+        assert_eq!((middle([3.0, 1.0], |x| *x), middle(values(), |x| -x)), (Some(3.0), Some(3.0)));
+        assert_eq!(middle([], |x: &f64| *x), None);
         let spread = spread(values()).unwrap();
         assert_eq!((spread.p10, spread.p90, spread.mean), (1.4, 4.6, 3.0));
         assert_eq!(trimmed_mean([100.0, 1.0, 2.0, 3.0, -90.0], 0.2), Some(2.0));

@@ -1,7 +1,9 @@
-//! A scaling study: a job that ran on several world sizes, each several times. Its efficiencies come with intervals.
+//! A scaling study (`paceline scale`): a job that ran on several world sizes, each several times. Its efficiencies come with
+//! intervals.
 
 use wire::ids::RunId;
-use wire::views::{Missing, ScalingRule};
+use wire::live::Part;
+use wire::views::{Missing, Report, ScalingRule, Spread};
 
 use crate::baseline::{self, Work};
 use crate::stats;
@@ -14,7 +16,114 @@ const T_95: [f64; 30] = [
 /// The quantile for more degrees of freedom.
 const NORMAL_95: f64 = 1.960;
 
-/// One run of the study.
+/// The communication that a step waits for.
+const EXPOSED: [Part; 2] = [Part::ExposedWait, Part::ExposedTransfer];
+/// What a step waits for its input.
+const INPUT: [Part; 2] = [Part::Input, Part::H2d];
+
+/// One run of a study, with what its report says of its steps.
+#[derive(Clone, Debug)]
+pub struct StudiedRun {
+    /// The number of the repeat.
+    pub repeat: u32,
+    pub report: Report,
+    pub step: Spread,
+    pub period_nanos: f64,
+}
+
+impl StudiedRun {
+    /// Returns the run; `None` if it has no observed steps.
+    #[must_use]
+    pub fn new(repeat: u32, report: Report) -> Option<Self> {
+        let (step, period_nanos) = (*report.step_time_nanos.known()?, report.period_nanos.value()?);
+        Some(Self { repeat, report, step, period_nanos })
+    }
+
+    /// Returns the run as a trial; `None` if the job does not count its samples.
+    fn trial(&self) -> Option<Trial> {
+        Some(Trial {
+            run: self.report.run.clone(),
+            ranks: self.report.ranks,
+            repeat: self.repeat,
+            throughput: self.report.throughput.value()?,
+            batch: self.report.batch.value()?,
+        })
+    }
+
+    /// Returns some parts of the ledger as a share of the step.
+    #[must_use]
+    pub fn share(&self, parts: &[Part]) -> Option<f64> {
+        let whole = self.report.mean_nanos(&Part::ALL).filter(|&whole| whole > 0.0)?;
+        Some(self.report.mean_nanos(parts)? / whole)
+    }
+
+    /// Returns the share of the step that waits for communication.
+    #[must_use]
+    pub fn exposed_share(&self) -> Option<f64> {
+        self.share(&EXPOSED)
+    }
+
+    /// Returns the share of the step that waits for input.
+    #[must_use]
+    pub fn input_share(&self) -> Option<f64> {
+        self.share(&INPUT)
+    }
+}
+
+/// The runs of a study, and what they say together.
+#[derive(Clone, Debug)]
+pub struct Study {
+    pub runs: Vec<StudiedRun>,
+    /// Empty if some runs do not count their samples.
+    trials: Vec<Trial>,
+    /// What the runs have in common, and the efficiency on each world size, smallest first.
+    pub found: Result<(ScalingRule, Vec<Efficiency>), Missing>,
+}
+
+impl Study {
+    #[must_use]
+    pub fn new(runs: Vec<StudiedRun>) -> Self {
+        let trials: Option<Vec<Trial>> = runs.iter().map(StudiedRun::trial).collect();
+        let found = trials.as_ref().ok_or(Missing::NoSamples).and_then(|trials| efficiencies(trials));
+        Self { runs, trials: trials.unwrap_or_default(), found }
+    }
+
+    /// Returns the median run on a number of ranks, by its period.
+    #[must_use]
+    pub fn median(&self, ranks: u32) -> Option<&StudiedRun> {
+        let runs = self.runs.iter().filter(|run| run.report.ranks == ranks);
+        stats::middle(runs, |run| run.period_nanos)
+    }
+
+    /// Returns the fewest ranks, which efficiencies refer to.
+    #[must_use]
+    pub fn base(&self) -> Option<u32> {
+        self.runs.iter().map(|run| run.report.ranks).min()
+    }
+
+    /// Returns the rule that the runs follow; `None` without one.
+    #[must_use]
+    pub fn rule(&self) -> Option<ScalingRule> {
+        self.found.as_ref().ok().map(|(rule, _)| *rule)
+    }
+
+    /// Returns the mean efficiency on a number of ranks.
+    #[must_use]
+    pub fn efficiency_on(&self, ranks: u32) -> Option<&Efficiency> {
+        let (_, efficiencies) = self.found.as_ref().ok()?;
+        efficiencies.iter().find(|efficiency| efficiency.ranks == ranks)
+    }
+
+    /// Returns the efficiency of one run.
+    #[must_use]
+    pub fn efficiency_of(&self, run: &StudiedRun) -> Option<f64> {
+        self.rule()?;
+        let trial = self.trials.iter().find(|trial| trial.run == run.report.run)?;
+        efficiency(&self.trials, trial, self.base()?)
+    }
+}
+
+/// What counts of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trial {
     pub run: RunId,
@@ -70,8 +179,7 @@ pub fn efficiencies(trials: &[Trial]) -> Result<(ScalingRule, Vec<Efficiency>), 
 }
 
 /// Returns the efficiency of a trial against the smallest world in the same repeat.
-#[must_use]
-pub fn efficiency(trials: &[Trial], trial: &Trial, base: u32) -> Option<f64> {
+fn efficiency(trials: &[Trial], trial: &Trial, base: u32) -> Option<f64> {
     let base = trials.iter().find(|other| other.ranks == base && other.repeat == trial.repeat)?;
     Some(baseline::efficiency((trial.throughput, trial.ranks), (base.throughput, base.ranks)))
 }
@@ -110,7 +218,7 @@ mod tests {
         ];
         let (rule, found) = efficiencies(&trials).unwrap();
         assert_eq!(rule, ScalingRule::Weak);
-        assert_eq!(found.iter().map(|one| one.ranks).collect::<Vec<_>>(), [1, 4]);
+        assert_eq!(found.iter().map(|found| found.ranks).collect::<Vec<_>>(), [1, 4]);
         assert!((found[1].mean - 0.8).abs() < 1e-12, "{found:?}");
         let (low, high) = found[1].interval.unwrap();
         assert!((high - low).abs() < 1e-9, "{found:?}");

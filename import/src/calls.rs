@@ -146,14 +146,14 @@ fn known(ranks: &[&Calls], joined: &BTreeMap<(Comm, Function, u64), Members>) ->
 
 /// Returns the collectives whose times `times` knows.
 fn each(ranks: &[&Calls], times: impl Fn(&Call) -> Option<(Interval, Source)>) -> Vec<Vec<Timed>> {
-    let of_rank = |calls: &&Calls| {
+    let known = |calls: &&Calls| {
         let timed = calls.calls.iter().filter_map(|call| {
             let ((start, end), source) = times(call)?;
             Some(timed(call, (start, end), call.issued.unwrap_or(start), source))
         });
-        in_order(timed.collect())
+        sorted(timed.collect())
     };
-    ranks.iter().map(of_rank).collect()
+    ranks.iter().map(known).collect()
 }
 
 fn timed(call: &Call, (start, end): Interval, launch: i64, source: Source) -> Timed {
@@ -170,7 +170,7 @@ fn timed(call: &Call, (start, end): Interval, launch: i64, source: Source) -> Ti
     }
 }
 
-fn in_order(mut timed: Vec<Timed>) -> Vec<Timed> {
+fn sorted(mut timed: Vec<Timed>) -> Vec<Timed> {
     timed.sort_by_key(|call| (call.start, call.end, call.count));
     timed
 }
@@ -213,7 +213,7 @@ fn placed(
             found[member.0].push(timed(call(member), (start, end), start, Source::DeviceEvent));
         }
     }
-    found.into_iter().map(in_order).collect()
+    found.into_iter().map(sorted).collect()
 }
 
 #[cfg(test)]

@@ -24,9 +24,8 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
-    /// Returns a chunk of these pieces.
     #[cfg(test)]
-    pub(crate) fn of(pieces: &[Piece<'_>]) -> Self {
+    pub(crate) fn new(pieces: &[Piece<'_>]) -> Self {
         let mut chunk = Self { text: Vec::new(), lengths: Vec::new() };
         pieces.iter().for_each(|piece| chunk.add(piece));
         chunk
@@ -43,7 +42,6 @@ impl Chunk {
         self.lengths.push((key.map(|key| key.len() as u32), value.len() as u32));
     }
 
-    /// Returns the size of the chunk, in bytes.
     fn bytes(&self) -> usize {
         self.text.len() + self.lengths.len() * size_of::<(Option<u32>, u32)>()
     }

@@ -12,7 +12,7 @@ mod protobuf;
 
 use std::io::Read;
 
-use crate::source::OfRank;
+use crate::source::RankRecording;
 use crate::unreadable::Unreadable;
 
 pub(crate) use protobuf::is_protobuf;
@@ -25,7 +25,7 @@ const NO_TIMES: &str = "it is an execution trace of PyTorch or Chakra without st
 ///
 /// # Errors
 /// Returns an error if it has no times, if it has no work of a device, or if it cannot be read.
-pub(crate) fn read(plain: impl Read, is_protobuf: bool) -> Result<OfRank, Unreadable> {
+pub(crate) fn read(plain: impl Read, is_protobuf: bool) -> Result<RankRecording, Unreadable> {
     let graph = if is_protobuf { protobuf::read(plain)? } else { linked::read(plain)? };
     Ok(graph.trace()?.into())
 }

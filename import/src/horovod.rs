@@ -132,16 +132,15 @@ fn keep_collectives(recorded: &mut Recorded, remarks: &mut Remarks) -> bool {
 }
 
 impl Shared {
-    /// Returns what a rank did.
     #[must_use]
     pub fn timeline(&self, rank: u32) -> Timeline {
-        let of_step = |step: &Step| {
+        let timed = |step: &Step| {
             let collectives: Vec<Timed> =
                 step.operations.clone().filter_map(|at| self.timed(rank, at)).collect();
             let spans = unclear(&collectives);
             TimedStep { number: step.number, window: step.window, spans, collectives }
         };
-        let steps = self.steps.iter().map(of_step).collect();
+        let steps = self.steps.iter().map(timed).collect();
         Timeline { steps, error_nanos: self.error_nanos(), ..Timeline::default() }
     }
 
@@ -150,12 +149,10 @@ impl Shared {
         if self.is_of_all { self.cycle_nanos.div_ceil(2) } else { 0 }
     }
 
-    /// Returns the number of collectives of a rank.
     pub(crate) fn collectives(&self) -> usize {
         self.operations.len()
     }
 
-    /// Returns the number and the window of the first step.
     pub(crate) fn first_step(&self) -> Option<(u64, Interval)> {
         self.steps.first().map(|step| (step.number, step.window))
     }

@@ -14,7 +14,7 @@ use crate::calls::{Call, Calls, MAX_CALLS};
 use crate::format::Format;
 use crate::group::Group;
 use crate::remarks::Remarks;
-use crate::source::{Content, OfRank};
+use crate::source::{Content, RankRecording};
 use crate::unreadable::Unreadable;
 
 /// The longest line, in bytes. A verbose one has some hundred bytes for each of at most 64 channels.
@@ -73,7 +73,7 @@ struct Channel {
 ///
 /// # Errors
 /// Returns an error if no line of it is one of a collective.
-pub(crate) fn read(plain: impl Read) -> Result<OfRank, Unreadable> {
+pub(crate) fn read(plain: impl Read) -> Result<RankRecording, Unreadable> {
     let mut reading = Reading::default();
     let mut lines = BufReader::new(plain);
     let mut line = Vec::new();
@@ -143,7 +143,7 @@ impl Reading {
     }
 
     /// The rank is that in the largest communicator. In a smaller one, a rank has another number.
-    fn finished(mut self) -> Result<OfRank, Unreadable> {
+    fn finished(mut self) -> Result<RankRecording, Unreadable> {
         if self.calls.calls.is_empty() {
             return Err(Unreadable::NoCollective(Format::Inspector));
         }
@@ -171,8 +171,8 @@ impl Reading {
         }
         let (rank, world_size) = (self.ranks[largest], self.calls.groups[largest].size);
         let calls = Calls::new(self.calls.calls, self.calls.groups);
-        let of = OfRank::new(Some(rank), world_size, Content::Calls(calls));
-        Ok(OfRank { remarks: self.remarks, ..of })
+        let recording = RankRecording::new(Some(rank), world_size, Content::Calls(calls));
+        Ok(RankRecording { remarks: self.remarks, ..recording })
     }
 }
 

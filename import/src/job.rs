@@ -25,7 +25,7 @@ use crate::format::Format;
 use crate::kineto::device_steps;
 use crate::records::{RankRecords, records};
 use crate::remarks::Remarks;
-use crate::source::{Content, OfRank, Source};
+use crate::source::{Content, RankRecording, Source};
 use crate::timeline::Timeline;
 
 pub use batches::Round;
@@ -84,11 +84,9 @@ pub enum NotAJob {
     Mixed {
         /// A file.
         first: String,
-        /// Its format.
         first_format: Format,
         /// Another file.
         second: String,
-        /// Its format.
         second_format: Format,
     },
     /// Two files are of one rank.
@@ -162,33 +160,34 @@ pub fn join(run: &RunId, name: &str, sources: Vec<Source>) -> Result<Job, NotAJo
     sentences.into_iter().rev().for_each(|sentence| remarks.insert(0, sentence));
     let count = ranks.len();
     let ranks: Vec<_> = ranks.into_iter().zip(together).collect();
-    let convert = |((rank, (file, of)), timeline): ((u32, (String, OfRank)), Option<Timeline>)| {
-        let is_placed = timeline.as_ref().is_some_and(|timeline| timeline.is_placed);
-        let mut records = match timeline {
-            Some(timeline) => timeline.records(world_size),
-            None => records_of(&of, rank, world_size),
+    let convert =
+        |((rank, (file, recording)), timeline): ((u32, (String, RankRecording)), Option<Timeline>)| {
+            let is_placed = timeline.as_ref().is_some_and(|timeline| timeline.is_placed);
+            let mut records = match timeline {
+                Some(timeline) => timeline.records(world_size),
+                None => records_of(&recording, rank, world_size),
+            };
+            // Ranks of one file have one clock.
+            let has_one_clock = is_one_file || is_placed;
+            let proofs = if has_one_clock { Vec::new() } else { clocks::proofs(&records.events) };
+            let goodbye = goodbye(hang.as_ref(), rank);
+            let packer = batches::Packer {
+                run,
+                name,
+                world_size,
+                rank,
+                file: &file,
+                recording: &recording,
+                ranks: count,
+                goodbye: &goodbye,
+            };
+            let packed = packer.pack(&mut records).map_err(|error| NotAJob::NotPacked(error.to_string()))?;
+            // Ranks end a collective together, as well as devices do.
+            let error_nanos = if is_placed { clocks::APART_NANOS } else { recording.error_nanos() };
+            let counts_from_end = matches!(recording.content, Content::Trace(_));
+            let imported = imported(rank, file, &recording, records);
+            Ok(Converted { imported, error_nanos, is_placed, counts_from_end, proofs, packed })
         };
-        // Ranks of one file have one clock.
-        let has_one_clock = is_one_file || is_placed;
-        let proofs = if has_one_clock { Vec::new() } else { clocks::proofs(&records.events) };
-        let goodbye = goodbye(hang.as_ref(), rank);
-        let packer = batches::Packer {
-            run,
-            name,
-            world_size,
-            rank,
-            file: &file,
-            of: &of,
-            ranks: count,
-            goodbye: &goodbye,
-        };
-        let packed = packer.pack(&mut records).map_err(|error| NotAJob::NotPacked(error.to_string()))?;
-        // Ranks end a collective together, as well as devices do.
-        let error_nanos = if is_placed { clocks::APART_NANOS } else { of.error_nanos() };
-        let counts_from_end = matches!(of.content, Content::Trace(_));
-        let imported = imported(rank, file, &of, records);
-        Ok(Converted { imported, error_nanos, is_placed, counts_from_end, proofs, packed })
-    };
     let mut converted: Vec<Converted> = ranks.into_par_iter().map(convert).collect::<Result<_, _>>()?;
     same_steps(&converted)?;
     match_collectives(&mut converted).map_err(|error| NotAJob::NotPacked(error.to_string()))?;
@@ -197,7 +196,7 @@ pub fn join(run: &RunId, name: &str, sources: Vec<Source>) -> Result<Job, NotAJo
     let clocks = clocks::align(&recorded.collect::<Vec<_>>());
     let (ranks, packed): (_, Vec<Packed>) =
         converted.into_iter().map(|rank| (rank.imported, rank.packed)).unzip();
-    let rounds = batches::in_rounds(packed, clocks).map_err(|error| NotAJob::NotPacked(error.to_string()))?;
+    let rounds = batches::rounds(packed, clocks).map_err(|error| NotAJob::NotPacked(error.to_string()))?;
     Ok(Job { ranks, world_size, rounds, remarks })
 }
 
@@ -215,7 +214,7 @@ fn match_collectives(converted: &mut [Converted]) -> io::Result<()> {
         return Ok(());
     }
     let mut proofs: Vec<Vec<Proof>> = converted.iter().map(|rank| rank.proofs.clone()).collect();
-    let known = clocks::by_ends(&matching::alike(&proofs));
+    let known = clocks::from_ends(&matching::alike(&proofs));
     let changes = matching::matched(&mut proofs, &known);
     for ((rank, proofs), places) in converted.iter_mut().zip(proofs).zip(changes) {
         let before = std::mem::replace(&mut rank.proofs, proofs);
@@ -256,9 +255,12 @@ fn one_format(sources: &[Source]) -> Result<(), NotAJob> {
 }
 
 /// Returns the timelines of ranks whose files say only together when something happened. Also returns what the files say of the job.
-fn together(ranks: &BTreeMap<u32, (String, OfRank)>, world_size: u32) -> (Vec<Option<Timeline>>, Findings) {
-    let of = || ranks.iter().map(|(&rank, (_, of))| (rank, &of.content));
-    let dumps: Vec<_> = of()
+fn together(
+    ranks: &BTreeMap<u32, (String, RankRecording)>,
+    world_size: u32,
+) -> (Vec<Option<Timeline>>, Findings) {
+    let contents = || ranks.iter().map(|(&rank, (_, recording))| (rank, &recording.content));
+    let dumps: Vec<_> = contents()
         .filter_map(|(rank, content)| match content {
             Content::Dump(dump) => Some((rank, &**dump)),
             _ => None,
@@ -268,7 +270,7 @@ fn together(ranks: &BTreeMap<u32, (String, OfRank)>, world_size: u32) -> (Vec<Op
         true => Findings::default(),
         false => flight_recorder::findings(&dumps, world_size),
     };
-    let calls: Vec<Cow<'_, Calls>> = of().filter_map(|(_, content)| calls_of(content)).collect();
+    let calls: Vec<Cow<'_, Calls>> = contents().filter_map(|(_, content)| calls_of(content)).collect();
     if calls.len() < ranks.len() {
         return (vec![None; ranks.len()], findings);
     }
@@ -279,8 +281,8 @@ fn together(ranks: &BTreeMap<u32, (String, OfRank)>, world_size: u32) -> (Vec<Op
 }
 
 /// Returns the records of a rank whose file tells when something happened.
-fn records_of(of: &OfRank, rank: u32, world_size: u32) -> RankRecords {
-    match &of.content {
+fn records_of(recording: &RankRecording, rank: u32, world_size: u32) -> RankRecords {
+    match &recording.content {
         Content::Trace(trace) => records(trace, &device_steps(trace), rank, world_size),
         Content::Timeline(timeline) => timeline.records(world_size),
         Content::Shared(shared) => shared.timeline(rank).records(world_size),
@@ -307,14 +309,14 @@ fn same_steps(converted: &[Converted]) -> Result<(), NotAJob> {
     }
 }
 
-fn imported(rank: u32, file: String, of: &OfRank, records: RankRecords) -> ImportedRank {
-    let mut remarks: Remarks = of.remarks.clone();
+fn imported(rank: u32, file: String, recording: &RankRecording, records: RankRecords) -> ImportedRank {
+    let mut remarks: Remarks = recording.remarks.clone();
     remarks.append(records.remarks);
     ImportedRank {
         rank,
         file,
         steps: records.steps,
-        kernels: of.kernels(),
+        kernels: recording.kernels(),
         collectives: records.collectives,
         remarks: remarks.sentences(),
     }

@@ -10,7 +10,7 @@
 //! files become a job ([`job`]): ranks get their numbers, collectives are matched, and all of it becomes the batches that
 //! agents would have sent.
 //!
-//! Nothing is guessed without being said: a file that is damaged gives what it holds, and [`OfRank::remarks`] say what is
+//! Nothing is guessed without being said: a file that is damaged gives what it holds, and [`RankRecording::remarks`] say what is
 //! missing.
 
 pub mod calls;
@@ -44,7 +44,7 @@ pub use format::Format;
 pub use group::Group;
 pub use pickle::NotPlain;
 pub use remarks::Remarks;
-pub use source::{Content, OfRank, Source};
+pub use source::{Content, RankRecording, Source};
 pub use unpacked::{FarLonger, Swollen};
 pub use unreadable::Unreadable;
 
@@ -66,7 +66,7 @@ pub fn read(file: &str, bytes: impl Read) -> Result<Source, Unreadable> {
     }
 }
 
-fn read_plain(plain: impl Read) -> Result<(Format, Vec<OfRank>), Unreadable> {
+fn read_plain(plain: impl Read) -> Result<(Format, Vec<RankRecording>), Unreadable> {
     let plain = detect::Headed::new(plain);
     let format = match detect::detect(plain.head()) {
         Detected::Format(format) => format,
@@ -86,7 +86,7 @@ fn read_plain(plain: impl Read) -> Result<(Format, Vec<OfRank>), Unreadable> {
     Ok((format, ranks))
 }
 
-fn kineto(plain: impl Read) -> Result<OfRank, Unreadable> {
+fn kineto(plain: impl Read) -> Result<RankRecording, Unreadable> {
     let trace = kineto::read(plain)?;
     if trace.work.is_empty() { Err(Unreadable::NoWork) } else { Ok(trace.into()) }
 }

@@ -137,12 +137,12 @@ impl<R: Read> Pieces<R> {
     /// Splits the plain text of a trace that `read` returns.
     #[must_use]
     pub fn new(read: R) -> Self {
-        Self::of_list(read, "traceEvents")
+        Self::in_list(read, "traceEvents")
     }
 
     /// Splits a plain text whose events are in the list with this key.
     #[must_use]
-    pub fn of_list(read: R, list: &'static str) -> Self {
+    pub fn in_list(read: R, list: &'static str) -> Self {
         Self {
             read,
             list,

@@ -168,13 +168,13 @@ impl OneStep<'_> {
 
     /// Adds the records of the step's collectives, and returns their number.
     fn collectives(&self, numbers: &Numbers<'_>, events: &mut Vec<Event>) -> u64 {
-        let of_step: Vec<&Work> = self.work().filter(|work| work.kind.is_collective()).collect();
-        let named = numbers.of_step(self.number, &of_step);
+        let collectives: Vec<&Work> = self.work().filter(|work| work.kind.is_collective()).collect();
+        let named = numbers.collectives(self.number, &collectives);
         let compute = Intervals::union(
             self.work().filter(|work| work.kind == Kind::Compute).map(|work| (work.begin, work.end)),
         );
         let mut buckets: BTreeMap<Comm, u32> = BTreeMap::new();
-        for (work, (comm, seq)) in of_step.iter().zip(named) {
+        for (work, (comm, seq)) in collectives.iter().zip(named) {
             let bucket = buckets.entry(comm).or_default();
             let ready = ready(&compute, work, self.step.begin);
             let bytes = work.carried.and_then(|at| self.trace.carried[at as usize].bytes).unwrap_or(0);
@@ -192,7 +192,7 @@ impl OneStep<'_> {
             }));
             *bucket += 1;
         }
-        of_step.len() as u64
+        collectives.len() as u64
     }
 
     /// Adds the parts of other steps' collectives that run within the step.
@@ -201,7 +201,7 @@ impl OneStep<'_> {
         let others = others.filter(|(at, work)| !self.launched(*at) || running::is_part(self.trace, work));
         let others = others.map(|(_, work)| work);
         let parts: Vec<&Work> = others.filter(|work| work.kind.is_collective()).collect();
-        let seqs = numbers.of_parts(self.number, &parts);
+        let seqs = numbers.parts(self.number, &parts);
         for (at, (work, seq)) in parts.iter().zip(seqs).enumerate() {
             let (begin, end) = (work.begin.max(self.step.begin), work.end.min(self.step.end));
             events.push(Event::Bucket(BucketRecord {
@@ -271,14 +271,14 @@ fn merged(intervals: Intervals, most: usize) -> Intervals {
 /// all-to-alls in a trace that issues all-to-alls and no messages.
 fn function(trace: &Trace, work: &Work) -> Function {
     let called = work.carried.and_then(|at| trace.carried[at as usize].function);
-    let of_kernel = match work.kind {
+    let launched = match work.kind {
         Kind::Collective(Function::SendReceive) if trace.all_to_alls > 0 && trace.messages == 0 => {
             Function::AllToAll
         }
         Kind::Collective(function) => function,
         _ => Function::Other,
     };
-    called.unwrap_or(of_kernel)
+    called.unwrap_or(launched)
 }
 
 #[cfg(test)]

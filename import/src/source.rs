@@ -30,12 +30,11 @@ pub enum Content {
 
 /// What a file holds of one rank.
 #[derive(Clone, Debug)]
-pub struct OfRank {
+pub struct RankRecording {
     /// The rank, if the file says it.
     pub rank: Option<u32>,
     /// The number of ranks of the job, if the file says it.
     pub world_size: Option<u32>,
-    /// The content.
     pub content: Content,
     /// The name of the device, if the file says it.
     pub device: Option<String>,
@@ -45,7 +44,7 @@ pub struct OfRank {
     pub remarks: Remarks,
 }
 
-impl OfRank {
+impl RankRecording {
     /// Holds content of a rank of a job with `world_size` ranks, as far as the file says them.
     #[must_use]
     pub fn new(rank: Option<u32>, world_size: Option<u32>, content: Content) -> Self {
@@ -110,17 +109,21 @@ impl OfRank {
     }
 }
 
-impl From<horovod::Parsed> for Vec<OfRank> {
+impl From<horovod::Parsed> for Vec<RankRecording> {
     fn from(parsed: horovod::Parsed) -> Self {
-        let of = |rank| {
-            let of = OfRank::new(Some(rank), parsed.world_size, Content::Shared(Arc::clone(&parsed.shared)));
-            OfRank { remarks: parsed.remarks.clone(), ..of }
+        let recording = |rank| {
+            let recording = RankRecording::new(
+                Some(rank),
+                parsed.world_size,
+                Content::Shared(Arc::clone(&parsed.shared)),
+            );
+            RankRecording { remarks: parsed.remarks.clone(), ..recording }
         };
-        (0..parsed.ranks).map(of).collect()
+        (0..parsed.ranks).map(recording).collect()
     }
 }
 
-impl From<Trace> for OfRank {
+impl From<Trace> for RankRecording {
     fn from(trace: Trace) -> Self {
         Self {
             rank: trace.rank,
@@ -133,7 +136,7 @@ impl From<Trace> for OfRank {
     }
 }
 
-impl From<Dump> for OfRank {
+impl From<Dump> for RankRecording {
     fn from(dump: Dump) -> Self {
         Self {
             rank: None,
@@ -149,10 +152,8 @@ impl From<Dump> for OfRank {
 /// A file and what it holds.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// The name of the file.
     pub file: String,
-    /// Its format.
     pub format: Format,
     /// What it holds of each rank. Some formats have one file per rank, and others one file for the job.
-    pub ranks: Vec<OfRank>,
+    pub ranks: Vec<RankRecording>,
 }

@@ -21,7 +21,7 @@ use crate::format::Format;
 use crate::group::Group;
 use crate::listed;
 use crate::remarks::Remarks;
-use crate::source::{Content, OfRank};
+use crate::source::{Content, RankRecording};
 use crate::timeline::{Timed, TimedStep, Timeline};
 use crate::unreadable::Unreadable;
 use crate::whole;
@@ -94,7 +94,7 @@ fn kind(operation: &str) -> Kind {
 ///
 /// # Errors
 /// Returns an error if it is not a Parquet file with the columns of such a table, or if it has no collective.
-pub(crate) fn read(plain: impl Read) -> Result<Vec<OfRank>, Unreadable> {
+pub(crate) fn read(plain: impl Read) -> Result<Vec<RankRecording>, Unreadable> {
     let bytes = whole::read(plain, Format::Stragglers)?;
     let table =
         table::read(bytes).map_err(|why| Unreadable::Malformed { format: Format::Stragglers, why })?;
@@ -105,11 +105,11 @@ pub(crate) fn read(plain: impl Read) -> Result<Vec<OfRank>, Unreadable> {
     }
     let remarks = remarks(&ranks, &stages(&table, &ranks), table.has_one_chunk);
     let world_size = ranks.len() as u32;
-    let of = |(at, (_, timeline)): (usize, (u32, Timeline))| {
-        let of = OfRank::new(Some(at as u32), Some(world_size), Content::Timeline(timeline));
-        OfRank { remarks: remarks.clone(), ..of }
+    let recording = |(at, (_, timeline)): (usize, (u32, Timeline))| {
+        let recording = RankRecording::new(Some(at as u32), Some(world_size), Content::Timeline(timeline));
+        RankRecording { remarks: remarks.clone(), ..recording }
     };
-    Ok(ranks.into_iter().enumerate().map(of).collect())
+    Ok(ranks.into_iter().enumerate().map(recording).collect())
 }
 
 /// Returns the ranks of each stage, as they are numbered here.
@@ -135,13 +135,13 @@ fn remarks(ranks: &[(u32, Timeline)], stages: &BTreeMap<u32, Vec<u32>>, has_mess
         "a rank is taken to wait while no operation of it is recorded: in the ledger, that is other time",
     );
     if stages.len() > 1 {
-        let of_stages = stages.values().take(STAGES_LISTED).map(|ranks| listed::ranks(ranks));
+        let listed = stages.values().take(STAGES_LISTED).map(|ranks| listed::ranks(ranks));
         let more = if stages.len() > STAGES_LISTED { " and so on" } else { "" };
         remarks.add(format!(
             "the job has {} pipeline stages ({}{more}), which wait for each other by design: if all ranks of a stage are named, it may have \
              more work than the others, such as more layers or the loss",
             stages.len(),
-            of_stages.collect::<Vec<_>>().join("; ")
+            listed.collect::<Vec<_>>().join("; ")
         ));
     }
     if !has_messages {
@@ -234,7 +234,7 @@ fn step(
             // Steps have numbers of their own, whatever other ranks did before.
             count: number
                 .saturating_mul(1 << 20)
-                .saturating_add(message.map_or(*before, |one| one.number(*before))),
+                .saturating_add(message.map_or(*before, |message| message.number(*before))),
             bytes: 0,
             ready,
             launch: ready,

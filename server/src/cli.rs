@@ -6,7 +6,7 @@ mod client;
 mod compare;
 mod doctor;
 mod export;
-mod import;
+mod imports;
 mod leftovers;
 mod plan;
 mod progress;
@@ -68,7 +68,7 @@ enum Command {
     /// Write steps of a run for other tools: Perfetto, Chrome, HolisticTraceAnalysis, Parquet, CSV
     Export(ExportArguments),
     /// Read traces that PyTorch's profiler wrote, and show them as a run
-    Import(import::ImportArguments),
+    Import(imports::ImportArguments),
     /// Compare two runs figure by figure, with what chance alone explains
     Compare(compare::CompareArguments),
     /// Fail if a run is worse than a baseline, for CI
@@ -344,7 +344,7 @@ pub fn main(arguments: Arguments, page: Page) -> ExitCode {
         Command::Runs(arguments) => runs::runs(&arguments, notable_share).map(|()| ExitCode::SUCCESS),
         Command::Report(arguments) => report::report(&arguments, notable_share).map(|()| ExitCode::SUCCESS),
         Command::Export(arguments) => export::export(&arguments).map(|()| ExitCode::SUCCESS),
-        Command::Import(arguments) => import::run(&arguments, notable_share).map(|()| ExitCode::SUCCESS),
+        Command::Import(arguments) => imports::run(&arguments, notable_share).map(|()| ExitCode::SUCCESS),
         Command::Compare(arguments) => compare::run(&arguments, notable_share).map(|()| ExitCode::SUCCESS),
         Command::Check(arguments) => check::run(&arguments, notable_share),
         Command::Plan(arguments) => plan::run(&arguments).map(|()| ExitCode::SUCCESS),

@@ -44,6 +44,7 @@ use utoipa_axum::routes;
 
 use crate::captures::Capturing;
 use crate::clock::ServerClock;
+use crate::imports::places::Places;
 use crate::ingest::Intake;
 use crate::metrics::Metrics;
 use crate::state::hub::Hub;
@@ -84,7 +85,7 @@ pub struct App {
     pub intake: Intake,
     /// The turns of answers of many megabytes.
     pub turns: large::Turns,
-    pub imports: imports::Places,
+    pub imports: Places,
     /// The places for live streams.
     pub streams: live::Streams,
     /// Becomes true when the server stops, which ends live streams.

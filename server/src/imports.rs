@@ -1,31 +1,25 @@
-//! Imports: files of other tools become a run. The command line reads the files, the HTTP server receives them; what they
-//! do with them is here.
+//! Imports: files of other tools become a run. The crate `import` reads what a file holds; what a server and a command line do
+//! with it is here, and `http/imports.rs` and `cli/imports.rs` only translate.
+//!
+//! * [`paths`] finds and reads the files that a command line names, and [`arriving`] reads files while a server receives them.
+//! * [`Files::join`] makes a run of them, and [`summary`] says what became of each.
+//! * [`storing`] stores the run's batches, here or on another server.
+//! * [`places`] limits how many imports a server makes at a time.
 
-#[cfg(test)]
-mod judged;
-#[cfg(test)]
-mod raw_replay;
-#[cfg(test)]
-mod recorded;
+pub mod arriving;
+pub mod paths;
+pub mod places;
+pub mod storing;
 mod text;
 
-use std::time::Duration;
-
 use import::job::{self, ImportedRank, Job, NotAJob, Round};
-use import::{OfRank, Source, Unreadable};
+use import::{RankRecording, Source, Unreadable};
 use wire::ids::{Rank, RunId};
 use wire::views::imports::{ImportedFile, ImportedRun, SkippedFile};
 
 use crate::printable::one_line;
 
 pub use text::summary;
-
-/// The number of batches that are sent to the store at the same time. One sync of its disk serves all of them.
-pub const AT_ONCE: usize = 8;
-/// How often a batch is offered to a server that is busy.
-pub const OFFERS: u32 = 30;
-/// The pause between two offers.
-pub const OFFER_AGAIN: Duration = Duration::from_secs(1);
 
 /// The number of skipped files whose reasons an error lists.
 const REASONS_SHOWN: usize = 5;
@@ -85,7 +79,7 @@ impl Files {
     /// Returns the number of kernels, copies, launches and collectives that are held in memory.
     #[must_use]
     pub fn held(&self) -> usize {
-        self.sources.iter().flat_map(|source| &source.ranks).map(OfRank::held).sum()
+        self.sources.iter().flat_map(|source| &source.ranks).map(RankRecording::held).sum()
     }
 
     /// Joins the files as the run `run`, of this name.
@@ -171,51 +165,4 @@ fn name_of(files: &[&str]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_run_is_named_after_what_its_files_have_in_common() {
-        for (files, name) in [
-            (&["resnet-3.json"][..], "resnet-3"),
-            (&["resnet-rank-0.json", "resnet-rank-1.json"], "resnet-rank"),
-            (&["host_90.1000.pt.trace.json.gz", "host_89.1001.pt.trace.json.gz"], "host"),
-            (&["0.json", "1.json"], "imported"),
-            (&["größe1.json", "größte.json"], "größ"),
-            (&[".json"], "imported"),
-            (&[], "imported"),
-        ] {
-            assert_eq!(name_of(files), name, "{files:?}");
-        }
-    }
-
-    #[test]
-    fn an_error_lists_the_first_reasons() {
-        let mut files = Files::default();
-        for number in 0..7 {
-            files.add(&format!("{number}.json"), import::read("", &b"{}"[..]));
-        }
-        assert_eq!((files.count(), files.held()), (7, 0));
-        let error = files.join(&RunId::new("a").unwrap(), "a").unwrap_err().to_string();
-        assert!(
-            error.starts_with("none of the 7 files can be imported: 0.json: it has no list of"),
-            "{error}"
-        );
-        assert!(error.ends_with("; and 2 more") && !error.contains("5.json"), "{error}");
-    }
-
-    #[test]
-    fn a_remark_on_some_ranks_names_them_and_one_on_all_does_not() {
-        let rank = |rank, file: &str, remarks: &[&str]| ImportedRank {
-            rank,
-            file: file.into(),
-            steps: Vec::new(),
-            kernels: 0,
-            collectives: 0,
-            remarks: remarks.iter().map(|&remark| remark.to_owned()).collect(),
-        };
-        let ranks =
-            [rank(0, "a", &["all"]), rank(1, "b", &["some", "all"]), rank(2, "c", &["all", "some", "one"])];
-        assert_eq!(by_rank(&ranks), ["all", "ranks 1, 2: some", "rank 2 (c): one"]);
-    }
-}
+mod tests;

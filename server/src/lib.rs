@@ -1,8 +1,8 @@
 //! The server behind the `paceline` program, and the program's commands.
 //!
 //! [`http`] receives a batch, [`ingest`] passes it to [`state`], which has [`store`] make it durable, joins it with the
-//! batches of other ranks and analyzes each step once. Readers (the live stream, the API, [`metrics`], [`export`]) get snapshots. One task owns
-//! the state, so the state has no locks.
+//! batches of other ranks and analyzes each step once. [`imports`] makes batches of the files of other tools. Readers (the
+//! live stream, the API, [`metrics`], [`export`]) get snapshots. One task owns the state, so the state has no locks.
 
 pub mod captures;
 pub mod cli;

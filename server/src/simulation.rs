@@ -28,6 +28,7 @@ use rand_chacha::rand_core::SeedableRng as _;
 use wire::batch::Batch;
 use wire::clock::{ClockAnchor, MonoNanos, ServerNanos, UnixNanos};
 use wire::event::{Event, StepRecord};
+use wire::fixtures;
 use wire::ids::{BatchSeq, Incarnation, Rank, RunId, Step};
 
 use crate::state::refusal::ApplyError;
@@ -461,10 +462,8 @@ fn batch_of(run: &RunId, rank: u32, seq: u64, steps: Range<u64>) -> Batch {
         incarnation: Incarnation(u64::MAX - u64::from(rank)),
         seq: BatchSeq(seq),
         anchor: ClockAnchor { mono: MonoNanos(steps.end as i64 * 1_000), unix: UnixNanos(1) },
-        probes: Vec::new(),
-        drops: Vec::new(),
-        notes: Vec::new(),
         events: steps.map(end_of).collect(),
+        ..fixtures::batch()
     }
 }
 

@@ -1,8 +1,10 @@
-//! The import of files: sends them to the server in one request, and follows it. It continues while other views are open.
+//! The import of files: sends them to the server in one request, and follows it. It continues while other views are open. Its button
+//! and its panel are in [`controls`], which the list of runs shows.
 //!
 //! What the reader sees is a few texts and numbers, most of them as the server says them: signals of types that other parts
 //! of the dashboard use as well cost the download little.
 
+pub mod controls;
 mod dropped;
 
 use leptos::prelude::*;

@@ -14,6 +14,8 @@ pub mod clock;
 pub mod codec;
 pub mod device;
 pub mod event;
+#[doc(hidden)]
+pub mod fixtures;
 pub mod host;
 pub mod ids;
 pub mod layout;

@@ -212,21 +212,6 @@ mod tests {
     }
 
     fn batch() -> Vec<u8> {
-        use wire::batch::Batch;
-        use wire::clock::{ClockAnchor, MonoNanos, UnixNanos};
-        use wire::ids::{BatchSeq, Incarnation, Rank, RunId};
-        let batch = Batch {
-            run: RunId::new("r").unwrap(),
-            rank: Rank(0),
-            world_size: 1,
-            incarnation: Incarnation(1),
-            seq: BatchSeq(0),
-            anchor: ClockAnchor { mono: MonoNanos(0), unix: UnixNanos(0) },
-            probes: Vec::new(),
-            drops: Vec::new(),
-            notes: Vec::new(),
-            events: Vec::new(),
-        };
-        wire::codec::encode(&batch).unwrap()
+        wire::codec::encode(&wire::fixtures::batch()).unwrap()
     }
 }

@@ -5,36 +5,21 @@ use wire::event::SpanKind;
 use wire::live::Part;
 
 use super::*;
+use crate::fixtures;
 
 const MS: i64 = 1_000_000;
 const S: i64 = 1_000 * MS;
 
 /// Returns the analysis of a step of `millis` in which everything but the pauses is compute.
 fn computed(millis: i64, pauses: &[(SpanKind, i64)]) -> RankAnalysis {
-    let mut of = RankAnalysis {
-        parts: [0; Part::COUNT],
-        pauses: [0; SpanKind::PAUSES.len()],
-        step_nanos: (millis * MS) as u64,
-        samples: 0,
-        compute_nanos: 0,
-        comm_nanos: 0,
-        hidden_nanos: 0,
-        assumed_hidden_nanos: 0,
-        assumed_exposed_nanos: 0,
-        processor_nanos: [0; SpanKind::PHASES.len()],
-        backward_passes: 1,
-        tail_nanos: None,
-        lateness_nanos: None,
-        caused_wait_nanos: 0,
-        clock_free: false,
-    };
+    let mut rank = RankAnalysis { step_nanos: (millis * MS) as u64, ..fixtures::rank([0; Part::COUNT]) };
     for &(kind, millis) in pauses {
         let at = SpanKind::PAUSES.into_iter().position(|pause| pause == kind).expect("a pause");
-        of.pauses[at] = (millis * MS) as u64;
-        of.parts[Part::Pause as usize] += (millis * MS) as u64;
+        rank.pauses[at] = (millis * MS) as u64;
+        rank.parts[Part::Pause as usize] += (millis * MS) as u64;
     }
-    of.parts[Part::Forward as usize] = of.step_nanos - of.parts[Part::Pause as usize];
-    of
+    rank.parts[Part::Forward as usize] = rank.step_nanos - rank.parts[Part::Pause as usize];
+    rank
 }
 
 /// A rank whose process began at `at`, on a clock that is `OFFSET` behind the server's.

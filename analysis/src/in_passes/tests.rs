@@ -11,6 +11,7 @@ use wire::live::Part;
 use wire::views::{Account, Spending};
 
 use super::*;
+use crate::fixtures;
 use crate::hosts::{HostHistory, RankHost};
 use crate::report::{self, RunFacts};
 use crate::verdict::tests::{MS, healthy};
@@ -93,7 +94,7 @@ fn the_account_tells_these_waits_from_compute() {
         ranks: 4,
         hosts: [(); 4].map(|()| host(20, Some(10))).to_vec(),
         fits: vec![Some(ClockFit::exact()); 4],
-        ..report::tests::facts("waits")
+        ..fixtures::facts("waits")
     };
     let without = report::report(&facts, &steps([0; 4])).account;
     let of = report::report(&facts, &steps([5 * MS, 6 * MS, 5 * MS, 6 * MS]));

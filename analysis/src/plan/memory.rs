@@ -100,6 +100,33 @@ impl Kept {
     }
 }
 
+/// The model, or a stage of it, on one rank.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OnRank {
+    /// The parameters of the model, or of the rank's stage.
+    pub parameters: f64,
+    /// The number of copies of the model.
+    pub replicas: u32,
+    /// The shape of the model; without it, no activations are counted.
+    pub shape: Option<Shape>,
+}
+
+impl OnRank {
+    /// Returns the bytes of the states and of the activations.
+    #[must_use]
+    pub fn bytes(&self, sharding: Sharding, kept: Option<Kept>) -> f64 {
+        // A stage of S has a layer in S, and keeps S micro-batches.
+        let activations = self.shape.zip(kept).map_or(0.0, |(shape, kept)| kept.bytes(&shape));
+        sharding.state_bytes(self.parameters, self.replicas) + activations
+    }
+
+    /// Returns the fewest bytes that the model can take.
+    #[must_use]
+    pub fn least_bytes(&self) -> f64 {
+        self.bytes(Sharding::Parameters, Some(Kept::Inputs))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -106,29 +106,20 @@ pub(super) fn model_points(buckets: &[BucketStats]) -> Vec<(u64, f64)> {
 
 #[cfg(test)]
 mod tests {
-    use wire::ids::{Comm, Seq};
+    use wire::ids::Seq;
 
     use super::*;
+    use crate::fixtures;
 
     fn collective(bytes: u64, duration_nanos: u64) -> CollectiveAnalysis {
         CollectiveAnalysis {
-            group: Group { ranks: 1, stride: 1 },
-            first: 0,
-            comm: Comm(0),
             seq: Seq(bytes),
-            only_enqueued: false,
-            bucket: Bucket(0),
             bytes,
-            culprit: None,
-            last_by_nanos: None,
-            newly_late_nanos: None,
             wait_nanos: Some(0.0),
-            wait_clock_free_nanos: 0.0,
             transfer_nanos: Some(duration_nanos as f64),
             transfer_clock_free_nanos: duration_nanos as f64,
-            hidden_nanos: 0,
-            unclear_nanos: 0,
             duration_nanos,
+            ..fixtures::collective()
         }
     }
 

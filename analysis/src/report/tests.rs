@@ -4,52 +4,16 @@ use timing::clocks::ClockFit;
 use wire::batch::Instrumentation;
 use wire::clock::MonoNanos;
 use wire::event::{BucketRecord, Function, Source, Span, SpanKind, StepRecord};
-use wire::ids::{Bucket, Comm, RunId, Step};
+use wire::ids::{Bucket, Comm, Step};
 use wire::live::Part;
-use wire::views::{Cause, Culprit, Figure, GapKind, RunState};
+use wire::views::{Cause, Culprit, Figure, GapKind};
 
 use super::*;
+use crate::fixtures::{self, facts};
 use crate::loss::StepCosts;
 use crate::records::{RankStep, StepRecords};
 use crate::step::analyze;
 use crate::verdict;
-
-/// Returns the facts about a completed run on one rank that has sent nothing but its steps.
-pub(crate) fn facts(run: &str) -> RunFacts {
-    RunFacts {
-        run: RunId::new(run).unwrap(),
-        name: "job".into(),
-        state: RunState::Completed,
-        ranks: 1,
-        sample_unit: "tokens".into(),
-        instrumentation: Instrumentation::Reducer,
-        fits: Vec::new(),
-        drops: Vec::new(),
-        hang: None,
-        failure: None,
-        events: Vec::new(),
-        placement: Vec::new(),
-        attributes: Vec::new(),
-        device_states: Vec::new(),
-        hosts: Vec::new(),
-        device_memory: Vec::new(),
-        bursts: Vec::new(),
-        stacks: Vec::new(),
-        long_steps: Vec::new(),
-        span_lines: Vec::new(),
-        work: Vec::new(),
-        layouts: Vec::new(),
-        other_layouts: Vec::new(),
-        compared_traces: None,
-        summaries: Vec::new(),
-        notable_share: verdict::NOTABLE_SHARE,
-        hidden_steps: Vec::new(),
-        goodput: Err(Missing::NoObservedStep),
-        course: Vec::new(),
-        start_waits: Vec::new(),
-        has_all_steps: true,
-    }
-}
 
 /// Analyzes a step of 100 us in which one collective runs for 40 us, of which nothing shows in `unclear` us whether the rank
 /// computes.
@@ -109,7 +73,7 @@ fn figures_that_rest_on_an_assumption_are_missing_with_the_range_of_the_overlap(
 /// Fails if [`Report::missing`] leaves out a figure.
 #[test]
 fn every_missing_figure_is_listed_with_its_reason() {
-    let report = report::<StepAnalysis>(&facts("r"), &[]);
+    let report = fixtures::report("r");
     let json = serde_json::to_string(&report).unwrap();
     let in_json = json.matches(r#"{"missing":"#).count();
     // The reason for the lack of verdicts has no figure.

@@ -3,7 +3,7 @@
 use wire::ids::RunId;
 
 use super::*;
-use crate::report;
+use crate::fixtures;
 
 const MS: f64 = 1e6;
 
@@ -22,10 +22,8 @@ fn point(run: &str, batch: Option<f64>) -> ScalingPoint {
 }
 
 fn own(ranks: u32, batch: f64) -> Report {
-    let facts = report::RunFacts { ranks, ..report::tests::facts("own") };
-    let report = report::report::<StepAnalysis>(&facts, &[]);
     let known = wire::views::Figure::Known;
-    Report { batch: known(batch), throughput: known(100.0), ..report }
+    Report { ranks, batch: known(batch), throughput: known(100.0), ..fixtures::report("own") }
 }
 
 #[test]

@@ -2,14 +2,13 @@
 
 mod laws;
 
-use wire::ids::Step;
 use wire::live::Part;
 use wire::views::Cause;
 
 use super::fixture::replay;
 use super::*;
 use crate::step::RankAnalysis;
-use crate::wording;
+use crate::{fixtures, wording};
 
 pub(crate) const MS: u64 = 1_000_000;
 
@@ -20,34 +19,19 @@ fn step(number: u64, extra: [(u64, Part); 4]) -> StepAnalysis {
         let mut parts = [MS, 0, 5 * MS, 12 * MS, longest - nanos, MS, 2 * MS, 0, 0, 0];
         parts[part as usize] += nanos;
         Some(Box::new(RankAnalysis {
-            parts,
             // All pauses are garbage collections.
             pauses: [0, 0, parts[Part::Pause as usize], 0],
-            step_nanos: parts.iter().sum(),
             samples: 1,
             compute_nanos: 19 * MS,
             comm_nanos: 5 * MS,
             hidden_nanos: 2 * MS,
-            assumed_hidden_nanos: 0,
-            assumed_exposed_nanos: 0,
             processor_nanos: [0, 0, parts[2], parts[3], parts[6]],
-            backward_passes: 1,
             tail_nanos: Some(MS),
             lateness_nanos: Some(0.0),
-            caused_wait_nanos: 0,
-            clock_free: false,
+            ..fixtures::rank(parts)
         }))
     };
-    StepAnalysis {
-        step: Step(number),
-        ranks: extra.map(rank).to_vec(),
-        collectives: Vec::new(),
-        window: None,
-        local_nanos: 21 * MS + longest,
-        complete: true,
-        shadow: false,
-        replay: None,
-    }
+    StepAnalysis { ranks: extra.map(rank).to_vec(), local_nanos: 21 * MS + longest, ..fixtures::step(number) }
 }
 
 /// The jitter of a healthy machine: every rank is last now and then.

@@ -10,7 +10,6 @@ use std::io::{BufWriter, Write as _};
 use std::path::Path;
 use std::time::Instant;
 
-use analysis::stats;
 use paceline::export::chrome::Directory;
 use paceline::export::{Format, Writer, model};
 use paceline::state::restore;
@@ -21,6 +20,7 @@ use paceline::store::sealer;
 use serde_json::json;
 use testkit::results::Results;
 use testkit::simulator::{Plan, Simulation};
+use testkit::spread::median;
 use testkit::stored;
 use wire::ids::Step;
 use wire::live::Waterfall;
@@ -118,8 +118,4 @@ fn times(mut once: impl FnMut() -> anyhow::Result<()>) -> anyhow::Result<Vec<f64
             Ok(began.elapsed().as_secs_f64())
         })
         .collect()
-}
-
-fn median(rounds: &[f64]) -> f64 {
-    stats::median(rounds.iter().copied()).unwrap_or(f64::NAN)
 }

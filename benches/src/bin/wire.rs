@@ -13,11 +13,11 @@ mod workload;
 
 use std::time::Instant;
 
-use analysis::stats;
 use paceline::state::run::Run;
 use paceline::store::segment::Received;
 use serde_json::{Value, json};
 use testkit::results::Results;
+use testkit::spread::median;
 use wire::batch::Batch;
 use wire::event::{Event, EventKind};
 
@@ -131,8 +131,4 @@ fn apply(batches: &[Received]) -> f64 {
 
 fn rates(records: usize, mut seconds: impl FnMut() -> f64) -> Vec<f64> {
     (0..ROUNDS).map(|_| (records as f64 / seconds()).round()).collect()
-}
-
-fn median(rounds: &[f64]) -> f64 {
-    stats::median(rounds.iter().copied()).unwrap_or(f64::NAN)
 }

@@ -74,7 +74,7 @@ struct Listed {
 /// # Errors
 /// Returns an error if it is not JSON with a list of nodes, or if it has too many.
 pub(super) fn read(plain: impl Read) -> Result<Graph, Unreadable> {
-    let mut pieces = Pieces::of_list(plain, "nodes");
+    let mut pieces = Pieces::in_list(plain, "nodes");
     let mut reading = Reading::default();
     while let Some(piece) = pieces.piece()? {
         if let Piece::Event(node) = piece {
@@ -117,7 +117,7 @@ impl Reading {
     }
 
     fn on_device(&self, written: &Written<'_>) -> OnDevice {
-        let kind = Kind::of(&written.name);
+        let kind = Kind::from_name(&written.name);
         let stream = written.stream.unwrap_or(0);
         if !kind.is_collective() {
             return OnDevice { kind, stream, bytes: None, group: None, function: None };

@@ -88,7 +88,7 @@ impl Written {
         if self.attribute("is_cpu_op").is_some_and(|attribute| attribute.bool == Some(true)) {
             return None;
         }
-        let by_name = Kind::of(&self.name);
+        let by_name = Kind::from_name(&self.name);
         let kind = match self.kind {
             // COMP_NODE
             4 => by_name,

@@ -20,7 +20,7 @@ struct Joined<'a> {
     /// The ranks of the group, if they are known.
     members: Option<BTreeSet<u32>>,
     /// The collectives of each rank that has some, by number.
-    of: BTreeMap<u32, BTreeMap<u64, &'a Entry>>,
+    entries: BTreeMap<u32, BTreeMap<u64, &'a Entry>>,
     /// The number of the last collective that each other rank says it issued, though its dump does not hold it.
     counted: BTreeMap<u32, u64>,
 }
@@ -48,16 +48,16 @@ pub struct Hang {
 pub fn findings(dumps: &[(u32, &Dump)], world_size: u32) -> Findings {
     let have: BTreeSet<u32> = dumps.iter().map(|&(rank, _)| rank).collect();
     let joined = join(dumps, world_size);
-    let of_kind = |kind: fn(&Joined<'_>, &BTreeSet<u32>) -> Option<String>| {
+    let each_group = |kind: fn(&Joined<'_>, &BTreeSet<u32>) -> Option<String>| {
         let mut sentences: Vec<String> = joined.values().filter_map(|group| kind(group, &have)).collect();
         let more = sentences.len().saturating_sub(GROUPS);
         sentences.truncate(GROUPS);
         sentences.extend((more > 0).then(|| format!("the same holds in {more} more groups")));
         sentences
     };
-    let mut sentences = of_kind(|group, have| group.differs(have));
-    sentences.extend(of_kind(|group, have| Some(group.behind(have)?.sentence)));
-    sentences.extend(of_kind(|group, have| group.waiting(have)));
+    let mut sentences = each_group(|group, have| group.differs(have));
+    sentences.extend(each_group(|group, have| Some(group.behind(have)?.sentence)));
+    sentences.extend(each_group(|group, have| group.waiting(have)));
     let hang = sentences.first().map(|first| hang(dumps, &joined, &have, first));
     let holds_any = !joined.is_empty();
     if hang.is_none() && holds_any {
@@ -79,7 +79,7 @@ pub fn findings(dumps: &[(u32, &Dump)], world_size: u32) -> Findings {
     }
     let largest = joined
         .values()
-        .max_by_key(|group| (group.of.len(), group.of.values().map(BTreeMap::len).sum::<usize>()));
+        .max_by_key(|group| (group.entries.len(), group.entries.values().map(BTreeMap::len).sum::<usize>()));
     sentences.extend(largest.and_then(|group| group.issues_last(&have)));
     Findings { sentences, hang }
 }
@@ -95,9 +95,9 @@ fn hang(
     let behind: Vec<Behind> = joined.values().filter_map(|group| group.behind(have)).collect();
     let all: BTreeSet<u32> = behind.iter().flat_map(|behind| behind.ranks.iter().copied()).collect();
     let waits = |rank: &u32| {
-        let of = |(of, _): &&(u32, &Dump)| of == rank;
+        let is_its = |(holder, _): &&(u32, &Dump)| holder == rank;
         let is_open = |entry: &Entry| entry.state != State::Ended;
-        dumps.iter().find(of).is_some_and(|(_, dump)| dump.entries.iter().any(is_open))
+        dumps.iter().find(is_its).is_some_and(|(_, dump)| dump.entries.iter().any(is_open))
     };
     let free: BTreeSet<u32> = all.iter().copied().filter(|rank| !waits(rank)).collect();
     let ranks = if free.is_empty() { all } else { free };
@@ -137,10 +137,10 @@ fn join<'a>(dumps: &[(u32, &'a Dump)], world_size: u32) -> BTreeMap<&'a Group, J
             let joined = joined.entry(group).or_insert_with(|| Joined {
                 group,
                 members: members(),
-                of: BTreeMap::new(),
+                entries: BTreeMap::new(),
                 counted: BTreeMap::new(),
             });
-            joined.of.entry(rank).or_default().insert(entry.number, entry);
+            joined.entries.entry(rank).or_default().insert(entry.number, entry);
         }
     }
     for &(rank, dump) in dumps {
@@ -148,7 +148,7 @@ fn join<'a>(dumps: &[(u32, &'a Dump)], world_size: u32) -> BTreeMap<&'a Group, J
             let group = &dump.groups[counted.group as usize];
             // Messages count as well, on the ranks that send or get them.
             let joined = joined.get_mut(group).filter(|_| !with_messages.contains(group));
-            if let Some(joined) = joined.filter(|joined| !joined.of.contains_key(&rank)) {
+            if let Some(joined) = joined.filter(|joined| !joined.entries.contains_key(&rank)) {
                 joined.counted.insert(rank, counted.issued);
             }
         }
@@ -168,7 +168,7 @@ impl Joined<'_> {
         match &self.members {
             Some(members) => members.intersection(have).copied().collect(),
             None => self
-                .of
+                .entries
                 .keys()
                 .chain(self.counted.keys())
                 .copied()
@@ -185,23 +185,25 @@ impl Joined<'_> {
     }
 
     fn last(&self, rank: u32) -> Option<(u64, &Entry)> {
-        self.of.get(&rank)?.last_key_value().map(|(&number, &entry)| (number, entry))
+        self.entries.get(&rank)?.last_key_value().map(|(&number, &entry)| (number, entry))
     }
 
     /// Says in which collective ranks called something else. The recorder keeps only the newest ones, so the first one that
     /// is kept may not be the first that differs.
     fn differs(&self, have: &BTreeSet<u32>) -> Option<String> {
         let present = self.present(have);
-        let numbers: BTreeSet<u64> = self.of.values().flat_map(|of| of.keys().copied()).collect();
+        let numbers: BTreeSet<u64> =
+            self.entries.values().flat_map(|entries| entries.keys().copied()).collect();
         numbers.into_iter().find_map(|number| {
-            let called = present.iter().filter_map(|&rank| Some((rank, *self.of.get(&rank)?.get(&number)?)));
+            let called =
+                present.iter().filter_map(|&rank| Some((rank, *self.entries.get(&rank)?.get(&number)?)));
             let mut by_call: BTreeMap<String, Vec<u32>> = BTreeMap::new();
             called.clone().for_each(|(rank, entry)| by_call.entry(call(entry)).or_default().push(rank));
             (by_call.len() > 1).then(|| {
-                let mut of: Vec<_> = by_call.into_iter().collect();
-                of.sort_by_key(|(_, ranks)| (std::cmp::Reverse(ranks.len()), ranks.first().copied()));
+                let mut calls: Vec<_> = by_call.into_iter().collect();
+                calls.sort_by_key(|(_, ranks)| (std::cmp::Reverse(ranks.len()), ranks.first().copied()));
                 let parts: Vec<String> =
-                    of.iter().map(|(call, of)| format!("{call} on {}", listed(of))).collect();
+                    calls.iter().map(|(call, ranks)| format!("{call} on {}", listed(ranks))).collect();
                 format!(
                     "in group {}, collective {number} differs among ranks: {}",
                     self.group.name,
@@ -223,8 +225,8 @@ impl Joined<'_> {
         let (_, entry) = ahead.iter().find_map(|&rank| self.last(rank))?;
         let mut by_last: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
         behind.iter().for_each(|rank| by_last.entry(issued(rank)).or_default().push(*rank));
-        let parts = by_last.iter().map(|(last, of)| {
-            let (whom, has) = (listed(of), if of.len() == 1 { "has" } else { "have" });
+        let parts = by_last.iter().map(|(last, ranks)| {
+            let (whom, has) = (listed(ranks), if ranks.len() == 1 { "has" } else { "have" });
             match last {
                 0 => format!("{whom} {has} issued none of its collectives that is kept"),
                 _ => format!("{whom} {has} issued {last} and none after it"),
@@ -246,25 +248,26 @@ impl Joined<'_> {
     /// Says which ranks have begun, and which have not begun, a collective that all have issued.
     fn waiting(&self, have: &BTreeSet<u32>) -> Option<String> {
         let present = self.present(have);
-        let numbers: BTreeSet<u64> = self.of.values().flat_map(|of| of.keys().copied()).collect();
+        let numbers: BTreeSet<u64> =
+            self.entries.values().flat_map(|entries| entries.keys().copied()).collect();
         numbers.into_iter().find_map(|number| {
-            let of: Option<Vec<(u32, &Entry)>> =
-                present.iter().map(|&rank| Some((rank, *self.of.get(&rank)?.get(&number)?))).collect();
-            let of = of?;
+            let entries: Option<Vec<(u32, &Entry)>> =
+                present.iter().map(|&rank| Some((rank, *self.entries.get(&rank)?.get(&number)?))).collect();
+            let entries = entries?;
             let in_state = |state: State| -> Vec<u32> {
-                of.iter().filter(|(_, entry)| entry.state == state).map(|&(rank, _)| rank).collect()
+                entries.iter().filter(|(_, entry)| entry.state == state).map(|&(rank, _)| rank).collect()
             };
             let (issued, started, ended) =
                 (in_state(State::Issued), in_state(State::Started), in_state(State::Ended));
-            if ended.len() == of.len() || of.len() < 2 {
+            if ended.len() == entries.len() || entries.len() < 2 {
                 return None;
             }
-            let name = &of[0].1.name;
+            let name = &entries[0].1.name;
             let parts: Vec<String> =
                 [("ended", &ended), ("started and not ended", &started), ("issued and not started", &issued)]
                     .into_iter()
-                    .filter(|(_, of)| !of.is_empty())
-                    .map(|(what, of)| format!("{what} on {}", listed(of)))
+                    .filter(|(_, ranks)| !ranks.is_empty())
+                    .map(|(what, ranks)| format!("{what} on {}", listed(ranks)))
                     .collect();
             Some(format!(
                 "in group {}, collective {number} ({name}) is the first that is open: {}",
@@ -277,22 +280,23 @@ impl Joined<'_> {
     /// Says which rank issues collectives last, and by how much, by the clocks of the hosts. Nothing is said of few collectives, nor if the
     /// dump of a rank holds none of them: which rank was last is not known then.
     fn issues_last(&self, have: &BTreeSet<u32>) -> Option<String> {
-        if self.present(have).iter().any(|rank| !self.of.contains_key(rank)) {
+        if self.present(have).iter().any(|rank| !self.entries.contains_key(rank)) {
             return None;
         }
         let (first, others) =
-            self.of.values().collect::<Vec<_>>().split_first().map(|(a, b)| (*a, b.to_vec()))?;
+            self.entries.values().collect::<Vec<_>>().split_first().map(|(a, b)| (*a, b.to_vec()))?;
         if others.is_empty() {
             return None;
         }
         let mut last: BTreeMap<u32, Vec<i64>> = BTreeMap::new();
         let mut all = 0_usize;
-        for number in first.keys().filter(|number| others.iter().all(|of| of.contains_key(number))) {
+        for number in first.keys().filter(|number| others.iter().all(|entries| entries.contains_key(number)))
+        {
             let mut at: Vec<(i64, u32)> =
-                self.of.iter().map(|(&rank, of)| (of[number].created, rank)).collect();
+                self.entries.iter().map(|(&rank, entries)| (entries[number].created, rank)).collect();
             at.sort_unstable();
-            let (late, before) = (at[at.len() - 1], at[at.len() - 2]);
-            last.entry(late.1).or_default().push(late.0.saturating_sub(before.0));
+            let ((late, rank), (before, _)) = (at[at.len() - 1], at[at.len() - 2]);
+            last.entry(rank).or_default().push(late.saturating_sub(before));
             all += 1;
         }
         let (rank, mut by) = last.into_iter().max_by_key(|(_, by)| by.len())?;

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Vec<Entry> {
-        entries(&Chunk::of(&[Piece::Event(text.as_bytes())]))
+        entries(&Chunk::new(&[Piece::Event(text.as_bytes())]))
     }
 
     #[test]

@@ -348,9 +348,9 @@ impl Reading {
                 .remarks
                 .add("an operation that failed, or began before the timeline, is left out");
         };
-        let of = self.recorded.tensors.entry(tensor).or_default();
-        of.ends.push(time);
-        of.highest = of.highest.max(pending.ready.last().map(|&(rank, _)| rank));
+        let reduced = self.recorded.tensors.entry(tensor).or_default();
+        reduced.ends.push(time);
+        reduced.highest = reduced.highest.max(pending.ready.last().map(|&(rank, _)| rank));
         self.ended += 1;
         self.keep(
             pending.order,
@@ -390,11 +390,11 @@ impl Reading {
         let mut open: Vec<(u64, Pending)> =
             self.pending.into_iter().filter(|(_, pending)| pending.stage == Stage::Negotiating).collect();
         open.sort_by_key(|(tensor, pending)| (pending.asked, *tensor));
-        let of = |(tensor, pending): (u64, Pending)| Open {
+        let named = |(tensor, pending): (u64, Pending)| Open {
             name: self.names.remove(&tensor).unwrap_or_else(|| format!("tensor {tensor}")),
             ready: pending.ready.into_iter().map(|(rank, _)| rank).collect(),
         };
-        self.recorded.open = open.into_iter().map(of).collect();
+        self.recorded.open = open.into_iter().map(named).collect();
         self.recorded.cycle_nanos = self.passes.cycle_nanos();
         self.recorded.operations.sort_by_key(|operation| operation.end);
         self.recorded

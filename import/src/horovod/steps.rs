@@ -71,10 +71,10 @@ impl Steps {
         let mut begin = self.begin;
         let mut steps = Vec::with_capacity(self.ends.len());
         for (number, &end) in (0..).zip(&self.ends) {
-            let to = until(end).max(from);
-            let began = begin.or_else(|| first(from, to)).unwrap_or(end).min(end);
-            steps.push(Step { number, window: (began, end), operations: from..to });
-            (from, begin) = (to, Some(end));
+            let after = until(end).max(from);
+            let began = begin.or_else(|| first(from, after)).unwrap_or(end).min(end);
+            steps.push(Step { number, window: (began, end), operations: from..after });
+            (from, begin) = (after, Some(end));
         }
         steps
     }

@@ -11,7 +11,7 @@ use wire::ids::{BatchSeq, Incarnation, Rank, RunId};
 
 use super::clocks::{Clock, probes};
 use crate::records::RankRecords;
-use crate::source::OfRank;
+use crate::source::RankRecording;
 
 /// The largest number of records of a batch: far fewer than the wire format allows, so that no batch is too long.
 const RECORDS: usize = 16_384;
@@ -31,7 +31,7 @@ pub(super) struct Packer<'a> {
     pub(super) world_size: u32,
     pub(super) rank: u32,
     pub(super) file: &'a str,
-    pub(super) of: &'a OfRank,
+    pub(super) recording: &'a RankRecording,
     /// The number of ranks that have a file.
     pub(super) ranks: usize,
     pub(super) goodbye: &'a Bye,
@@ -72,7 +72,7 @@ impl Packer<'_> {
             run: self.run.clone(),
             rank: Rank(self.rank),
             world_size: self.world_size,
-            incarnation: Incarnation(self.of.identity(self.file)),
+            incarnation: Incarnation(self.recording.identity(self.file)),
             seq: BatchSeq(0),
             anchor: ClockAnchor { mono: begin, unix: UnixNanos(begin.0) },
             probes: Vec::new(),
@@ -93,7 +93,7 @@ impl Packer<'_> {
             parameters: 0,
             instrumentation: Instrumentation::Trace,
         };
-        vec![Note::Hello(hello), Note::Attributes(attributes(self.file, self.of))]
+        vec![Note::Hello(hello), Note::Attributes(attributes(self.file, self.recording))]
     }
 }
 
@@ -121,7 +121,7 @@ fn records_of_batch(ranks: usize) -> usize {
 ///
 /// # Errors
 /// Returns an error if the compressor fails ([`codec::encode`]).
-pub(super) fn in_rounds(ranks: Vec<Packed>, clocks: Vec<Clock>) -> io::Result<Vec<Round>> {
+pub(super) fn rounds(ranks: Vec<Packed>, clocks: Vec<Clock>) -> io::Result<Vec<Round>> {
     let mut rounds: Vec<Round> = Vec::new();
     for (Packed { hello, begin, frames }, clock) in ranks.into_iter().zip(clocks) {
         let hello = codec::encode(&Batch { probes: probes(begin, clock), ..hello })?;
@@ -135,10 +135,10 @@ pub(super) fn in_rounds(ranks: Vec<Packed>, clocks: Vec<Clock>) -> io::Result<Ve
     Ok(rounds)
 }
 
-fn attributes(file: &str, of: &OfRank) -> Attributes {
+fn attributes(file: &str, recording: &RankRecording) -> Attributes {
     let value = |text: &str| text[..text.floor_char_boundary(MAX_VALUE_BYTES)].replace(',', "_");
-    let software = of.nccl.iter().map(|nccl| ("nccl".to_owned(), value(nccl)));
-    let labels = [("file", Some(file)), ("device", of.device.as_deref())];
+    let software = recording.nccl.iter().map(|nccl| ("nccl".to_owned(), value(nccl)));
+    let labels = [("file", Some(file)), ("device", recording.device.as_deref())];
     let labels = labels.into_iter().filter_map(|(key, text)| Some((key.to_owned(), value(text?))));
     Attributes { labels: labels.collect(), software: software.collect() }
 }
@@ -160,16 +160,25 @@ mod tests {
             shadow: false,
         });
         let run = RunId::new("one").unwrap();
-        let of: OfRank = Trace::default().into();
+        let recording: RankRecording = Trace::default().into();
         let packed = [(0, "a"), (1, "b")].map(|(rank, file)| {
             let mut records = RankRecords { events: vec![event; RECORDS + 1], ..RankRecords::default() };
             let goodbye = &Bye { completed: true, reason: String::new() };
-            Packer { run: &run, name: "job", world_size: 2, rank, file, of: &of, ranks: 2, goodbye }
-                .pack(&mut records)
-                .unwrap()
+            Packer {
+                run: &run,
+                name: "job",
+                world_size: 2,
+                rank,
+                file,
+                recording: &recording,
+                ranks: 2,
+                goodbye,
+            }
+            .pack(&mut records)
+            .unwrap()
         });
         let clocks = vec![Clock { offset: 0, bound: 0 }; 2];
-        let rounds = in_rounds(packed.into(), clocks).unwrap();
+        let rounds = rounds(packed.into(), clocks).unwrap();
         let batches: Vec<Batch> =
             rounds.iter().flatten().map(|frame| codec::decode(frame).unwrap()).collect();
         assert_eq!(batches.len(), 2 * 4);

@@ -69,7 +69,7 @@ pub(super) fn align(ranks: &[Recorded<'_>]) -> Vec<Clock> {
         bound_nanos: clock.bound,
         device_nanos: 0,
     };
-    let mut fits: Vec<Option<ClockFit>> = placed.iter().enumerate().map(|one| Some(fit(one))).collect();
+    let mut fits: Vec<Option<ClockFit>> = placed.iter().enumerate().map(|clock| Some(fit(clock))).collect();
     tighten(&mut fits, &collectives);
     let clock = |((fit, placed), rank): ((&ClockFit, &Clock), &Recorded<'_>)| Clock {
         offset: placed.offset.saturating_add(fit.offset_nanos),
@@ -79,7 +79,7 @@ pub(super) fn align(ranks: &[Recorded<'_>]) -> Vec<Clock> {
 }
 
 /// Returns the clocks that the ends of these collectives of ranks say; `None` for those that they do not place.
-pub(super) fn by_ends(ranks: &[Vec<Proof>]) -> Vec<Option<Clock>> {
+pub(super) fn from_ends(ranks: &[Vec<Proof>]) -> Vec<Option<Clock>> {
     ends::place(&joined(ranks.iter().map(Vec::as_slice)), ranks.len())
 }
 
@@ -142,7 +142,7 @@ mod tests {
         proofs(&collectives.iter().enumerate().map(bucket).collect::<Vec<_>>())
     }
 
-    fn of(proofs: &[Proof], is_of_first: bool) -> Recorded<'_> {
+    fn recorded(proofs: &[Proof], is_of_first: bool) -> Recorded<'_> {
         Recorded { proofs, is_of_first, error_nanos: 0 }
     }
 
@@ -151,19 +151,19 @@ mod tests {
         // The second clock is 5 s ahead. Each all-reduce ends on both ranks 2 us after its last start.
         let first = rank(&[(0, 9_000), (20_000, 22_000)]);
         let second = rank(&[(5_000_007_000, 5_000_009_000), (5_000_013_000, 5_000_022_000)]);
-        let clocks = align(&[of(&first, true), of(&second, false)]);
+        let clocks = align(&[recorded(&first, true), recorded(&second, false)]);
         let error = (clocks[1].offset - clocks[0].offset + 5_000_000_000).unsigned_abs();
         assert!(clocks[1].bound <= APART_NANOS && error <= clocks[0].bound + clocks[1].bound, "{clocks:?}");
-        let of_one_file = align(&[of(&[], true), of(&[], true)]);
+        let of_one_file = align(&[recorded(&[], true), recorded(&[], true)]);
         assert_eq!(of_one_file[1], Clock { offset: 0, bound: 0 });
-        let noticed = Recorded { error_nanos: 500, ..of(&[], true) };
+        let noticed = Recorded { error_nanos: 500, ..recorded(&[], true) };
         assert_eq!(align(&[noticed, noticed])[1], Clock { offset: 0, bound: 500 });
     }
 
     #[test]
     fn a_clock_that_shares_no_collective_is_not_known() {
         let (first, other) = (rank(&[(0, 9_000)]), Vec::new());
-        let clocks = align(&[of(&first, true), of(&other, false)]);
+        let clocks = align(&[recorded(&first, true), recorded(&other, false)]);
         assert_eq!((clocks[0].bound, clocks[1].bound), (0, CLOCK_ERROR_NANOS));
     }
 
@@ -171,19 +171,19 @@ mod tests {
     #[test]
     fn lateness_in_every_collective_is_no_error_of_the_clock() {
         let (late, apart) = (20_000_000, 70_000_000_000);
-        let times = |of: i64, starts_late: bool| -> Vec<(i64, i64)> {
-            let begin = |number: i64| number * 30_000_000 + of * apart;
+        let times = |rank: i64, starts_late: bool| -> Vec<(i64, i64)> {
+            let begin = |number: i64| number * 30_000_000 + rank * apart;
             let start = |number: i64| begin(number) + if starts_late { late } else { 0 };
             // Devices see the end some microseconds apart.
             (0..12)
-                .map(|number| (start(number), begin(number) + late + 300_000 + (number * of) % 5 * 1_000))
+                .map(|number| (start(number), begin(number) + late + 300_000 + (number * rank) % 5 * 1_000))
                 .collect()
         };
         let all: Vec<Vec<Proof>> =
-            [(0, false), (1, false), (2, true)].map(|(of, is_late)| rank(&times(of, is_late))).into();
+            [(0, false), (1, false), (2, true)].map(|(at, is_late)| rank(&times(at, is_late))).into();
         for order in [[0, 1, 2], [2, 0, 1], [1, 2, 0], [2, 1, 0]] {
             let recorded: Vec<_> =
-                order.iter().enumerate().map(|(at, &of_rank)| of(&all[of_rank], at == 0)).collect();
+                order.iter().enumerate().map(|(at, &rank)| recorded(&all[rank], at == 0)).collect();
             let clocks = align(&recorded);
             for (one, other) in [(0, 1), (0, 2), (1, 2)] {
                 let is = clocks[one].offset - clocks[other].offset;

@@ -30,8 +30,8 @@ pub(super) fn windows(proofs: &[Proof], places: &Places) -> BTreeMap<Step, Windo
     for proof in proofs {
         let ends = steps.entry(proof.step).or_default();
         let is_lacking = places.get(&(proof.comm, proof.seq)) == Some(&None);
-        let of = if is_lacking { &mut ends.lacking } else { &mut ends.common };
-        let (first, last) = of.get_or_insert((proof.end, proof.end));
+        let range = if is_lacking { &mut ends.lacking } else { &mut ends.common };
+        let (first, last) = range.get_or_insert((proof.end, proof.end));
         (*first, *last) = ((*first).min(proof.end), (*last).max(proof.end));
     }
     let window = |(step, ends): (Step, Ends)| {

@@ -36,8 +36,9 @@ pub(super) type Places = BTreeMap<(Comm, Seq), Option<(Seq, Bucket)>>;
 /// are the clocks of ranks as far as they are known.
 pub(super) fn matched(ranks: &mut [Vec<Proof>], clocks: &[Option<Clock>]) -> Vec<Places> {
     let mut changes = vec![Places::new(); ranks.len()];
-    for of_ranks in by_key(ranks).into_values() {
-        let Some(matched) = Matching::new(ranks, &of_ranks, clocks).and_then(|matching| matching.find())
+    for places_by_rank in grouped(ranks).into_values() {
+        let Some(matched) =
+            Matching::new(ranks, &places_by_rank, clocks).and_then(|matching| matching.find())
         else {
             continue;
         };
@@ -54,11 +55,11 @@ pub(super) fn matched(ranks: &mut [Vec<Proof>], clocks: &[Option<Clock>]) -> Vec
 /// Returns the clocks by the collectives of steps that all their ranks have equally many of.
 pub(super) fn alike(ranks: &[Vec<Proof>]) -> Vec<Vec<Proof>> {
     let mut alike = vec![Vec::new(); ranks.len()];
-    for of_ranks in by_key(ranks).into_values() {
-        let mut counts = of_ranks.values().map(Vec::len);
+    for places_by_rank in grouped(ranks).into_values() {
+        let mut counts = places_by_rank.values().map(Vec::len);
         let first = counts.next();
         if counts.all(|count| Some(count) == first) {
-            for (rank, places) in of_ranks {
+            for (rank, places) in places_by_rank {
                 alike[rank].extend(places.into_iter().map(|at| ranks[rank][at]));
             }
         }
@@ -81,22 +82,23 @@ fn apply(proofs: &mut Vec<Proof>, places: &Places) {
 }
 
 /// Returns the collectives by step, group and function, and by rank, as indices in order of their numbers.
-fn by_key(ranks: &[Vec<Proof>]) -> BTreeMap<Key, BTreeMap<usize, Vec<usize>>> {
-    let mut by_key: BTreeMap<Key, BTreeMap<usize, Vec<usize>>> = BTreeMap::new();
+fn grouped(ranks: &[Vec<Proof>]) -> BTreeMap<Key, BTreeMap<usize, Vec<usize>>> {
+    let mut groups: BTreeMap<Key, BTreeMap<usize, Vec<usize>>> = BTreeMap::new();
     for (rank, proofs) in ranks.iter().enumerate() {
         for (at, proof) in proofs.iter().enumerate() {
             let key = (proof.step, proof.comm, Function::from_seq(proof.seq));
-            by_key.entry(key).or_default().entry(rank).or_default().push(at);
+            groups.entry(key).or_default().entry(rank).or_default().push(at);
         }
     }
-    by_key.retain(|_, of_ranks| of_ranks.len() > 1);
-    by_key
+    groups.retain(|_, places_by_rank| places_by_rank.len() > 1);
+    groups
 }
 
 /// The collectives of a key over its ranks.
 struct Matching<'a> {
-    of: Vec<(usize, Vec<&'a Proof>)>,
-    /// The one with the most collectives, as an index of `of`.
+    /// Of each rank.
+    collectives: Vec<(usize, Vec<&'a Proof>)>,
+    /// The rank with the most collectives, as an index of them.
     reference: usize,
     clocks: &'a [Option<Clock>],
 }
@@ -104,7 +106,7 @@ struct Matching<'a> {
 impl<'a> Matching<'a> {
     fn new(
         ranks: &'a [Vec<Proof>],
-        of_ranks: &BTreeMap<usize, Vec<usize>>,
+        places_by_rank: &BTreeMap<usize, Vec<usize>>,
         clocks: &'a [Option<Clock>],
     ) -> Option<Self> {
         let proofs = |(&rank, places): (&usize, &Vec<usize>)| {
@@ -112,39 +114,40 @@ impl<'a> Matching<'a> {
             proofs.sort_unstable_by_key(|proof| proof.seq);
             (rank, proofs)
         };
-        let of: Vec<_> = of_ranks.iter().map(proofs).collect();
-        let reference = (0..of.len()).max_by_key(|&at| (of[at].1.len(), std::cmp::Reverse(at)))?;
-        Some(Self { of, reference, clocks })
+        let collectives: Vec<_> = places_by_rank.iter().map(proofs).collect();
+        let reference =
+            (0..collectives.len()).max_by_key(|&at| (collectives[at].1.len(), std::cmp::Reverse(at)))?;
+        Some(Self { collectives, reference, clocks })
     }
 
     /// Returns what changes for each rank; `None` if nothing does, or if the ends do not say which collectives are the same.
     fn find(&self) -> Option<Vec<(usize, Places)>> {
-        let reference = &self.of[self.reference].1;
+        let reference = &self.collectives[self.reference].1;
         let beside: Vec<Vec<Option<usize>>> =
-            self.of.iter().map(|(rank, own)| self.beside(*rank, own)).collect::<Option<_>>()?;
+            self.collectives.iter().map(|(rank, own)| self.beside(*rank, own)).collect::<Option<_>>()?;
         let is_as_counted = |(own, beside): (&Vec<&Proof>, &Vec<Option<usize>>)| {
             own.len() == reference.len() && beside.iter().enumerate().all(|(at, beside)| *beside == Some(at))
         };
-        if self.of.iter().map(|(_, own)| own).zip(&beside).all(is_as_counted) {
+        if self.collectives.iter().map(|(_, own)| own).zip(&beside).all(is_as_counted) {
             return None;
         }
         let mut members = vec![0_usize; reference.len()];
         beside.iter().flatten().flatten().for_each(|&at| members[at] += 1);
         let place = |at: &Option<usize>| {
-            let at = (*at).filter(|&at| members[at] == self.of.len())?;
+            let at = (*at).filter(|&at| members[at] == self.collectives.len())?;
             Some((reference[at].seq, reference[at].bucket))
         };
         let places = |((rank, own), beside): (&(usize, Vec<&Proof>), &Vec<Option<usize>>)| {
             let key = |proof: &Proof| (proof.comm, proof.seq);
             (*rank, own.iter().zip(beside).map(|(proof, at)| (key(proof), place(at))).collect())
         };
-        Some(self.of.iter().zip(&beside).map(places).collect())
+        Some(self.collectives.iter().zip(&beside).map(places).collect())
     }
 
     /// Returns which collective of the reference each one of a rank is; `None` for one that the reference does not have. `None` as a
     /// whole if the ends do not say it.
     fn beside(&self, rank: usize, own: &[&Proof]) -> Option<Vec<Option<usize>>> {
-        let reference = &self.of[self.reference].1;
+        let reference = &self.collectives[self.reference].1;
         let counted = || (0..own.len()).map(Some).collect();
         let known = self.ahead(rank);
         let has_all = own.len() == reference.len();
@@ -162,7 +165,7 @@ impl<'a> Matching<'a> {
     /// Returns by how much the clock of the reference is ahead of that of a rank, if both are known.
     fn ahead(&self, rank: usize) -> Option<i64> {
         let offset = |rank: usize| Some(self.clocks.get(rank).copied().flatten()?.offset);
-        Some(offset(rank)?.saturating_sub(offset(self.of[self.reference].0)?))
+        Some(offset(rank)?.saturating_sub(offset(self.collectives[self.reference].0)?))
     }
 }
 

@@ -6,11 +6,11 @@ use wire::batch::MAX_RANKS;
 
 use super::NotAJob;
 use crate::format::Format;
-use crate::source::{OfRank, Source};
+use crate::source::{RankRecording, Source};
 
 /// What files hold, by rank, each with the name of its file.
 pub(super) struct Placed {
-    pub(super) ranks: BTreeMap<u32, (String, OfRank)>,
+    pub(super) ranks: BTreeMap<u32, (String, RankRecording)>,
     pub(super) world_size: u32,
     pub(super) remarks: Vec<String>,
 }
@@ -24,14 +24,14 @@ pub(super) fn place(mut sources: Vec<Source>) -> Result<Placed, NotAJob> {
         return Err(NotAJob::Empty);
     }
     sources.sort_by_key(|source| natural(&source.file));
-    let all: Vec<(String, Format, OfRank)> = sources
+    let all: Vec<(String, Format, RankRecording)> = sources
         .into_iter()
         .flat_map(|Source { file, format, ranks }| {
-            ranks.into_iter().map(move |of| (file.clone(), format, of))
+            ranks.into_iter().map(move |recording| (file.clone(), format, recording))
         })
         .collect();
     let mut remarks = Vec::new();
-    let said: Option<Vec<u32>> = all.iter().map(|(.., of)| of.rank).collect();
+    let said: Option<Vec<u32>> = all.iter().map(|(.., recording)| recording.rank).collect();
     let named = || distinct(all.iter().map(|(file, format, _)| rank_in_name(file, *format)).collect());
     let numbers = match said {
         Some(said) => said,
@@ -40,17 +40,21 @@ pub(super) fn place(mut sources: Vec<Source>) -> Result<Placed, NotAJob> {
             (0..all.len() as u32).collect()
         }),
     };
-    let mut ranks: BTreeMap<u32, (String, OfRank)> = BTreeMap::new();
-    for (rank, (file, _, of)) in numbers.into_iter().zip(all) {
+    let mut ranks: BTreeMap<u32, (String, RankRecording)> = BTreeMap::new();
+    for (rank, (file, _, recording)) in numbers.into_iter().zip(all) {
         if rank >= MAX_RANKS {
             return Err(NotAJob::TooManyRanks { file, rank });
         }
         if let Some((first, _)) = ranks.get(&rank) {
             return Err(NotAJob::SameRank { rank, first: first.clone(), second: file });
         }
-        ranks.insert(rank, (file, of));
+        ranks.insert(rank, (file, recording));
     }
-    let stated = ranks.values().filter_map(|(_, of)| of.world_size).max().map(|stated| stated.min(MAX_RANKS));
+    let stated = ranks
+        .values()
+        .filter_map(|(_, recording)| recording.world_size)
+        .max()
+        .map(|stated| stated.min(MAX_RANKS));
     let fewest = ranks.last_key_value().map_or(1, |(&rank, _)| rank + 1);
     let world_size = stated.unwrap_or(fewest).max(fewest);
     if stated.is_none() && world_size > 1 {

@@ -42,7 +42,6 @@ pub enum Window {
     WithLastStep,
 }
 
-/// Returns the figures of a trace.
 #[must_use]
 pub fn figures(trace: &Trace, window: Window) -> Figures {
     let launched_before = |limit: i64| {
@@ -55,10 +54,12 @@ pub fn figures(trace: &Trace, window: Window) -> Figures {
         (Window::WithoutLastStep, Some(last)) => Some(launched_before(last.begin)),
         (Window::WithLastStep, Some(last)) => Some(launched_before(last.end)),
     };
-    let work =
-        trace.work.iter().filter(|work| counted.as_ref().is_none_or(|of| of.contains(&work.correlation)));
+    let work = trace
+        .work
+        .iter()
+        .filter(|work| counted.as_ref().is_none_or(|counted| counted.contains(&work.correlation)));
     let work: Vec<Work> = work.map(|work| as_nccl_has_it(trace, work)).collect();
-    of_work(work.iter(), None)
+    work_figures(work.iter(), None)
 }
 
 /// Returns the work as HolisticTraceAnalysis sees it: only kernels of NCCL and RCCL communicate.
@@ -70,18 +71,18 @@ fn as_nccl_has_it(trace: &Trace, work: &Work) -> Work {
 
 /// Returns the figures of some work, clipped to `window` if there is one.
 #[must_use]
-pub fn of_work<'a>(work: impl Iterator<Item = &'a Work> + Clone, window: Option<Interval>) -> Figures {
-    let of = |wanted: fn(Kind) -> bool| {
+pub fn work_figures<'a>(work: impl Iterator<Item = &'a Work> + Clone, window: Option<Interval>) -> Figures {
+    let times = |wanted: fn(Kind) -> bool| {
         let union = Intervals::union(
             work.clone().filter(|work| wanted(work.kind)).map(|work| (work.begin, work.end)),
         );
         window.map_or(union.clone(), |window| union.clip(window))
     };
-    let compute = of(|kind| kind == Kind::Compute);
-    let communication = of(Kind::is_collective);
-    let all = of(|kind| kind != Kind::Wait);
+    let compute = times(|kind| kind == Kind::Compute);
+    let communication = times(Kind::is_collective);
+    let busy = times(|kind| kind != Kind::Wait);
     let span = window.or_else(|| {
-        let (first, last) = (all.as_slice().first()?, all.as_slice().last()?);
+        let (first, last) = (busy.as_slice().first()?, busy.as_slice().last()?);
         Some((first.0, last.1))
     });
     let span_nanos = span.map_or(0, |(begin, end)| (end - begin).max(0).unsigned_abs());
@@ -90,7 +91,7 @@ pub fn of_work<'a>(work: impl Iterator<Item = &'a Work> + Clone, window: Option<
         compute_nanos: compute.total(),
         communication_nanos: communication.total(),
         hidden_nanos: compute.intersect(&communication).total(),
-        memory_nanos: of(Kind::is_memory).total(),
-        idle_nanos: span_nanos - all.total(),
+        memory_nanos: times(Kind::is_memory).total(),
+        idle_nanos: span_nanos - busy.total(),
     }
 }

@@ -39,15 +39,15 @@ impl Ranges {
             self.input.push(times);
             return;
         }
-        let of = if backward { &mut self.backward } else { &mut self.optimizer };
-        of.entry(thread).or_default().push(times);
+        let ranges = if backward { &mut self.backward } else { &mut self.optimizer };
+        ranges.entry(thread).or_default().push(times);
     }
 
     /// Adds the ranges of a part that follows, whose threads have these numbers here.
     pub(super) fn append(&mut self, next: Self, threads: &[u32]) {
-        let add = |to: &mut HashMap<u32, Vec<Interval>>, next: HashMap<u32, Vec<Interval>>| {
+        let add = |all: &mut HashMap<u32, Vec<Interval>>, next: HashMap<u32, Vec<Interval>>| {
             for (thread, ranges) in next {
-                to.entry(threads[thread as usize]).or_default().extend(ranges);
+                all.entry(threads[thread as usize]).or_default().extend(ranges);
             }
         };
         add(&mut self.backward, next.backward);
@@ -56,10 +56,9 @@ impl Ranges {
         self.has_operators |= next.has_operators;
     }
 
-    /// Returns the phases of launches.
     pub(super) fn phases(self) -> Phases {
-        let united = |of: HashMap<u32, Vec<Interval>>| -> HashMap<u32, Intervals> {
-            of.into_iter().map(|(thread, ranges)| (thread, Intervals::union(ranges))).collect()
+        let united = |by_thread: HashMap<u32, Vec<Interval>>| -> HashMap<u32, Intervals> {
+            by_thread.into_iter().map(|(thread, ranges)| (thread, Intervals::union(ranges))).collect()
         };
         let has_operators = self.has_operators;
         Phases { backward: united(self.backward), optimizer: united(self.optimizer), has_operators }
@@ -77,8 +76,8 @@ impl Phases {
     /// Returns the phase in which a thread launches a kernel at a time; `None` if the trace has no operators, so that nothing
     /// shows it.
     pub(super) fn at(&self, thread: u32, time: i64) -> Option<SpanKind> {
-        let within = |of: &HashMap<u32, Intervals>| {
-            let ranges = of.get(&thread).map_or(&[][..], Intervals::as_slice);
+        let within = |by_thread: &HashMap<u32, Intervals>| {
+            let ranges = by_thread.get(&thread).map_or(&[][..], Intervals::as_slice);
             let before = ranges.partition_point(|&(begin, _)| begin <= time);
             before.checked_sub(1).is_some_and(|at| time < ranges[at].1)
         };

@@ -24,19 +24,17 @@ impl<T> Default for Numbered<T> {
 }
 
 impl<T: Eq + Hash> Numbered<T> {
-    /// Returns the number of `one`.
-    pub(super) fn number(&mut self, one: T) -> u32 {
+    pub(super) fn number(&mut self, name: T) -> u32 {
         let next = self.0.len() as u32;
-        *self.0.entry(one).or_insert(next)
+        *self.0.entry(name).or_insert(next)
     }
 
     /// Adds those of a part that follows. Returns their numbers here, by their numbers there.
     pub(super) fn append(&mut self, next: Self) -> Vec<u32> {
-        next.in_order().into_iter().map(|name| self.number(name)).collect()
+        next.into_sorted().into_iter().map(|name| self.number(name)).collect()
     }
 
-    /// Returns all, by number.
-    pub(super) fn in_order(self) -> Vec<T> {
+    pub(super) fn into_sorted(self) -> Vec<T> {
         let mut numbered: Vec<(T, u32)> = self.0.into_iter().collect();
         numbered.sort_unstable_by_key(|(_, number)| *number);
         numbered.into_iter().map(|(name, _)| name).collect()
@@ -73,9 +71,8 @@ impl Names {
         next.into_texts().iter().map(|name| self.number(name)).collect()
     }
 
-    /// Returns the names, by number.
     pub(crate) fn into_texts(self) -> Vec<Box<str>> {
-        self.0.in_order()
+        self.0.into_sorted()
     }
 }
 
@@ -88,12 +85,11 @@ pub(super) struct Threads {
 }
 
 impl Threads {
-    /// Returns the number of the thread of an event.
     pub(super) fn number(&mut self, event: &Written<'_>) -> u32 {
         let (process, thread) = event.thread();
-        if let Some(((of, newest), number)) = &self.newest
-            && of == process
-            && newest == thread
+        if let Some(((newest_process, newest_thread), number)) = &self.newest
+            && newest_process == process
+            && newest_thread == thread
         {
             return *number;
         }

@@ -174,7 +174,7 @@ impl Part {
         };
         let args = Arguments::read(event.args);
         let Some(stream) = args.stream().or_else(|| event.stream()) else { return };
-        let kind = match Kind::of(&event.name) {
+        let kind = match Kind::from_name(&event.name) {
             // A kernel of a library that is not known by its names.
             Kind::Compute if args.is_of_collective() => {
                 self.remarks.add(OTHER_LIBRARIES);
@@ -256,7 +256,7 @@ mod tests {
         let events =
             [kernel("acme::fast_sum_over_ranks", named), kernel("acme::dispatch", other), kernel("gemm", "")];
         let pieces: Vec<Piece<'_>> = events.iter().map(|event| Piece::Event(event.as_bytes())).collect();
-        let part = Part::read(&Chunk::of(&pieces));
+        let part = Part::read(&Chunk::new(&pieces));
         let kinds: Vec<Kind> = part.work.iter().map(|work| work.kind).collect();
         let expected =
             [Kind::Collective(Function::AllReduce), Kind::Collective(Function::Other), Kind::Compute];

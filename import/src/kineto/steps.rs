@@ -28,14 +28,14 @@ pub struct DeviceStep {
 #[must_use]
 pub fn device_steps(trace: &Trace) -> Vec<DeviceStep> {
     let marked = if trace.steps.is_empty() { vec![everything(trace)] } else { trace.steps.clone() };
-    let of_launch = steps_of_launches(trace, &marked);
+    let step_by_launch = steps_of_launches(trace, &marked);
     let mut work: Vec<Vec<usize>> = vec![Vec::new(); marked.len()];
     let mut newest: HashMap<i64, usize> = HashMap::new();
-    for (at, one) in trace.work.iter().enumerate() {
-        let known = of_launch.get(&one.correlation).or_else(|| newest.get(&one.stream)).copied();
-        let by_time = || if of_launch.is_empty() { step_at(&marked, one.begin) } else { None };
+    for (at, ran) in trace.work.iter().enumerate() {
+        let known = step_by_launch.get(&ran.correlation).or_else(|| newest.get(&ran.stream)).copied();
+        let by_time = || if step_by_launch.is_empty() { step_at(&marked, ran.begin) } else { None };
         if let Some(step) = known.or_else(by_time) {
-            newest.insert(one.stream, step);
+            newest.insert(ran.stream, step);
             work[step].push(at);
         }
     }

@@ -122,7 +122,7 @@ fn trace(whole: Part) -> Trace {
         host,
         names,
         carried: whole.carried,
-        groups: whole.groups.in_order(),
+        groups: whole.groups.into_sorted(),
         all_to_alls: whole.all_to_alls,
         messages: whole.messages,
         events: whole.events,
@@ -153,7 +153,7 @@ mod tests {
     }
 
     fn read(pieces: &[Piece<'_>]) -> Part {
-        Part::read(&Chunk::of(pieces))
+        Part::read(&Chunk::new(pieces))
     }
 
     proptest! {

@@ -19,9 +19,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns the kind of work with this name.
     #[must_use]
-    pub fn of(name: &str) -> Self {
+    pub fn from_name(name: &str) -> Self {
         if name.starts_with("Memcpy HtoD") {
             Self::CopyToDevice
         } else if ["Memcpy", "Memset", "dma"].iter().any(|prefix| name.starts_with(prefix)) {
@@ -41,7 +40,6 @@ impl Kind {
         matches!(self, Self::CopyToDevice | Self::Memory)
     }
 
-    /// Returns true for a collective.
     #[must_use]
     pub fn is_collective(self) -> bool {
         matches!(self, Self::Collective(_))
@@ -151,7 +149,7 @@ mod tests {
             ("Event Sync", Kind::Wait),
             ("ampere_sgemm_128x64_nn", Kind::Compute),
         ] {
-            assert_eq!(Kind::of(name), kind, "{name}");
+            assert_eq!(Kind::from_name(name), kind, "{name}");
         }
     }
 }

@@ -29,7 +29,7 @@ impl<'a> Numbers<'a> {
     }
 
     /// Returns the communicator and the number of each collective of a step, in order of time.
-    pub(super) fn of_step(&self, step: Step, collectives: &[&Work]) -> Vec<(Comm, Seq)> {
+    pub(super) fn collectives(&self, step: Step, collectives: &[&Work]) -> Vec<(Comm, Seq)> {
         let keys: Vec<(Comm, Function)> = collectives.iter().map(|work| self.key(work)).collect();
         let mut left: BTreeMap<(Comm, Function), u64> = BTreeMap::new();
         keys.iter().for_each(|key| *left.entry(*key).or_default() += 1);
@@ -44,7 +44,7 @@ impl<'a> Numbers<'a> {
 
     /// Returns sequence numbers for parts of collectives that belong to other steps, in order of time. No other rank has these numbers, so
     /// the parts are never joined.
-    pub(super) fn of_parts(&self, step: Step, parts: &[&Work]) -> Vec<Seq> {
+    pub(super) fn parts(&self, step: Step, parts: &[&Work]) -> Vec<Seq> {
         let end = (step.0 + 1).saturating_mul(MOST_PER_STEP);
         let count = |at: usize| end.saturating_sub((parts.len() - at) as u64);
         parts.iter().enumerate().map(|(at, work)| function(self.trace, work).numbered(count(at))).collect()
@@ -82,7 +82,7 @@ mod tests {
             ..Trace::default()
         };
         let all: Vec<Work> = collectives.iter().map(|&at| work(at)).collect();
-        Numbers::new(&trace, 4).of_step(Step(5), &all.iter().collect::<Vec<_>>())
+        Numbers::new(&trace, 4).collectives(Step(5), &all.iter().collect::<Vec<_>>())
     }
 
     #[test]

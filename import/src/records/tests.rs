@@ -7,7 +7,7 @@ use timing::parts::is_part;
 
 use super::*;
 use crate::group::Group;
-use crate::kineto::figures::of_work;
+use crate::kineto::figures::work_figures;
 use crate::kineto::{Carried, Launch, Marked, device_steps};
 
 /// The length of a step on the host, in nanoseconds.
@@ -103,7 +103,7 @@ proptest! {
         let found = found(&trace);
         let compute = |step: &Found| step.union(&PHASES);
         for step in &found {
-            let figures = of_work(trace.work.iter(), Some(step.window));
+            let figures = work_figures(trace.work.iter(), Some(step.window));
             prop_assert_eq!(compute(step).total(), figures.compute_nanos);
             prop_assert_eq!(step.communication().total(), figures.communication_nanos);
             prop_assert_eq!(compute(step).intersect(&step.communication()).total(), figures.hidden_nanos);

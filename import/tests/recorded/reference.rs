@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use import::kineto::figures::{Figures, Window, figures, of_work};
+use import::kineto::figures::{Figures, Window, figures, work_figures};
 use import::kineto::{Trace, device_steps, read};
 use import::records::records;
 use timing::intervals::Intervals;
@@ -81,7 +81,7 @@ fn figures_of_marked_steps_are_the_exact_ones() {
         let trace = &set[&row["rank"].parse().unwrap()];
         let number: u64 = row["step"].trim_start_matches("ProfilerStep#").parse().unwrap();
         let step = trace.steps.iter().find(|step| step.number == number).unwrap();
-        let found = of_work(trace.work.iter(), Some((step.begin, step.end)));
+        let found = work_figures(trace.work.iter(), Some((step.begin, step.end)));
         same(found.span_nanos, &row, "window_us");
         same(found.communication_nanos, &row, "comm_union_us");
         same(found.compute_nanos, &row, "comp_union_us");
@@ -114,7 +114,7 @@ fn imported_steps_have_the_exact_figures_of_their_windows() {
                     let compute = of(&[SpanKind::Forward, SpanKind::Backward, SpanKind::Optimizer]);
                     let communication = Intervals::union(collectives.iter().copied()).clip(window);
                     let base = trace.base_nanos;
-                    let exact = of_work(trace.work.iter(), Some((window.0 - base, window.1 - base)));
+                    let exact = work_figures(trace.work.iter(), Some((window.0 - base, window.1 - base)));
                     assert_eq!(compute.total(), exact.compute_nanos);
                     assert_eq!(communication.total(), exact.communication_nanos);
                     assert_eq!(compute.intersect(&communication).total(), exact.hidden_nanos);

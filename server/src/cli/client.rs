@@ -1,6 +1,5 @@
 //! The client of commands that ask a running server.
 
-use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -10,7 +9,7 @@ use ureq::http::StatusCode;
 use wire::views::{ApiError, RunSummary};
 
 use super::TokenArgument;
-use crate::imports::{OFFER_AGAIN, OFFERS};
+use crate::imports::storing::NotTaken;
 use crate::settings;
 
 /// The longest time for one request.
@@ -68,23 +67,16 @@ impl Client {
         }
     }
 
-    /// Stores a batch, with patience while the server is busy.
-    pub(super) fn store(&self, frame: &[u8]) -> anyhow::Result<()> {
-        for _ in 1..OFFERS {
-            match self.offer(frame) {
-                Ok(answer) if answer.status() == StatusCode::SERVICE_UNAVAILABLE => sleep(OFFER_AGAIN),
-                answer => return self.answered(answer).map(drop),
-            }
-        }
-        self.answered(self.offer(frame)).map(drop)
-    }
-
-    fn offer(&self, frame: &[u8]) -> Answer {
+    /// Offers a batch once.
+    pub(super) fn offer(&self, frame: &[u8]) -> Result<(), NotTaken<anyhow::Error>> {
         let mut request = self.client.post(self.address("/api/v1/ingest"));
         if let Some(authorization) = &self.authorization {
             request = request.header("authorization", authorization);
         }
-        request.send(frame)
+        let answer = request.send(frame);
+        let is_busy = matches!(&answer, Ok(answer) if answer.status() == StatusCode::SERVICE_UNAVAILABLE);
+        let not_taken = if is_busy { NotTaken::Busy } else { NotTaken::Refused };
+        self.answered(answer).map(drop).map_err(not_taken)
     }
 
     pub(super) fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {

@@ -10,28 +10,12 @@ use super::*;
 
 pub(in crate::export) fn summary() -> RunSummary {
     RunSummary {
-        run: wire::ids::RunId::new("r").unwrap(),
         name: "char_lm".into(),
-        labels: Default::default(),
         state: RunState::Completed,
-        started_unix_millis: 0,
-        last_seen_unix_millis: 0,
         ranks_expected: 2,
-        most_ranks: 2,
-        imported: false,
-        ranks_reporting: 2,
         steps: 1,
         last_step: Some(3),
-        step_time_nanos: None,
-        throughput: None,
-        batch: None,
-        sample_unit: "tokens".into(),
-        overlap_ratio: None,
-        efficiency_implied: None,
-        verdict: None,
-        hang: None,
-        worst: None,
-        step_times: Vec::new(),
+        ..wire::fixtures::run_summary()
     }
 }
 

@@ -45,5 +45,5 @@ pub fn binary(bytes: Vec<u8>) -> Response {
 /// # Errors
 /// Returns an error if `work` panics.
 pub async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
-    tokio::task::spawn_blocking(work).await.map_err(|error| Failure::Server(error.to_string()))
+    Ok(tokio::task::spawn_blocking(work).await?)
 }

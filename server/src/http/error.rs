@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use tokio::task::JoinError;
 use wire::ids::RunIdError;
 use wire::views::ApiError;
 
@@ -65,6 +66,13 @@ impl From<NotShown> for Failure {
 impl From<RunIdError> for Failure {
     fn from(error: RunIdError) -> Self {
         Self::BadRequest(error.to_string())
+    }
+}
+
+/// A task panicked.
+impl From<JoinError> for Failure {
+    fn from(error: JoinError) -> Self {
+        Self::Server(error.to_string())
     }
 }
 

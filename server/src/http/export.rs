@@ -185,7 +185,7 @@ async fn from_disk(mut file: File, older: Older) -> Result<File, Failure> {
 
 /// Runs `work` on a thread that may block.
 async fn blocking(work: impl FnOnce() -> Result<File, Failure> + Send + 'static) -> Result<File, Failure> {
-    tokio::task::spawn_blocking(work).await.map_err(|error| Failure::Server(error.to_string()))?
+    tokio::task::spawn_blocking(work).await?
 }
 
 impl From<NotRead> for Failure {

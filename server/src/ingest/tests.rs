@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use wire::batch::Batch;
-use wire::clock::{ClockAnchor, MonoNanos, UnixNanos};
+use wire::clock::MonoNanos;
 use wire::event::{Event, StepRecord};
-use wire::ids::{BatchSeq, Incarnation, Rank, RunId, Step};
+use wire::fixtures;
+use wire::ids::{BatchSeq, Incarnation, RunId, Step};
 
 use super::*;
 use crate::metrics::Metrics;
@@ -47,15 +48,8 @@ fn batch(run: &RunId) -> Batch {
     let (begin, end) = (MonoNanos(0), MonoNanos(5));
     Batch {
         run: run.clone(),
-        rank: Rank(0),
-        world_size: 1,
-        incarnation: Incarnation(1),
-        seq: BatchSeq(0),
-        anchor: ClockAnchor { mono: MonoNanos(0), unix: UnixNanos(0) },
-        probes: Vec::new(),
-        drops: Vec::new(),
-        notes: Vec::new(),
         events: vec![Event::Step(StepRecord { step: Step(0), begin, end, samples: 1, shadow: false })],
+        ..fixtures::batch()
     }
 }
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 use analysis::step::CollectiveAnalysis;
 use prometheus::core::Collector as _;
 use wire::batch::{Batch, Bye, Note};
-use wire::clock::{ClockAnchor, MonoNanos, ServerNanos, UnixNanos};
+use wire::clock::{MonoNanos, ServerNanos};
 use wire::event::{Event, StepRecord};
-use wire::ids::{BatchSeq, Bucket, Comm, Incarnation, Rank, Seq, Step};
-use wire::views::Group;
+use wire::fixtures;
+use wire::ids::{BatchSeq, Step};
 
 use super::row::Metric;
 use super::*;
@@ -20,18 +20,7 @@ const NOW: ServerNanos = ServerNanos(1_790_000_000_000_000_000);
 fn batch(seq: u64, notes: Vec<Note>) -> Batch {
     let step =
         StepRecord { step: Step(seq), begin: MonoNanos(0), end: MonoNanos(5), samples: 1, shadow: false };
-    Batch {
-        run: RunId::new("r").expect("the run id is valid"),
-        rank: Rank(0),
-        world_size: 1,
-        incarnation: Incarnation(1),
-        seq: BatchSeq(seq),
-        anchor: ClockAnchor { mono: MonoNanos(0), unix: UnixNanos(0) },
-        probes: Vec::new(),
-        drops: Vec::new(),
-        notes,
-        events: vec![Event::Step(step)],
-    }
+    Batch { seq: BatchSeq(seq), notes, events: vec![Event::Step(step)], ..fixtures::batch() }
 }
 
 /// Sets the gauges as the hub does.
@@ -128,43 +117,5 @@ fn metric<'a>(metrics: &'a Metrics, name: &str) -> &'a Metric {
 
 /// A collective of which only the enqueueing was recorded.
 fn enqueued() -> CollectiveAnalysis {
-    CollectiveAnalysis {
-        group: Group { ranks: 1, stride: 1 },
-        first: 0,
-        comm: Comm(0),
-        seq: Seq(0),
-        only_enqueued: true,
-        bucket: Bucket(0),
-        bytes: 0,
-        culprit: None,
-        last_by_nanos: None,
-        newly_late_nanos: None,
-        wait_nanos: None,
-        wait_clock_free_nanos: 0.0,
-        transfer_nanos: None,
-        transfer_clock_free_nanos: 0.0,
-        hidden_nanos: 0,
-        unclear_nanos: 0,
-        duration_nanos: 0,
-    }
-}
-
-#[test]
-fn every_family_of_a_run_is_in_a_table_and_so_removed_with_the_run() {
-    let metrics = Metrics::new();
-    let of_runs = metrics.names().iter().filter(|name| !name.starts_with("paceline_server_")).count();
-    assert_eq!(metrics.rows.len(), of_runs);
-}
-
-#[test]
-fn the_documentation_lists_every_metric() {
-    let document = include_str!("../../../docs/metrics.md");
-    let groups = ["paceline_device_", "paceline_host_", "paceline_server_"];
-    let is_listed = |name: &str| {
-        let is_in_group = |group: &str| name.starts_with(group) && document.contains(&format!("`{group}*`"));
-        document.contains(&format!("`{name}`")) || groups.into_iter().any(is_in_group)
-    };
-    let metrics = Metrics::new();
-    let missing: Vec<&String> = metrics.names().iter().filter(|name| !is_listed(name)).collect();
-    assert!(missing.is_empty(), "docs/metrics.md does not list {missing:?}");
+    CollectiveAnalysis { only_enqueued: true, ..analysis::fixtures::collective() }
 }

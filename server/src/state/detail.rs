@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use analysis::stats;
 use analysis::step::{RankAnalysis, StepAnalysis};
 use wire::live::tile::{MAX_CELLS, Measure, Reduce, Tile};
 use wire::live::{FLAG_MISSING, FLAG_SHADOW, Part, StepRanks};
@@ -177,9 +178,8 @@ impl Cells {
 }
 
 /// Returns the median; the lower one of two; NaN if there are no values.
-fn median(mut values: Vec<f32>) -> f32 {
-    let Some(last) = values.len().checked_sub(1) else { return f32::NAN };
-    *values.select_nth_unstable_by(last / 2, f32::total_cmp).1
+fn median(values: Vec<f32>) -> f32 {
+    stats::lower_median(values.into_iter().map(f64::from)).map_or(f32::NAN, |median| median as f32)
 }
 
 /// Converts the values per cell to 32 bits. A single cell for all 2^32 steps is given a size of one less.
@@ -234,38 +234,18 @@ pub fn ranks(step: &StepAnalysis) -> StepRanks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::ids::Step;
+    use analysis::fixtures;
 
     /// A step in which rank r took `nanos[r]`. 0 stands for a rank without records.
     fn step(number: u64, nanos: &[u64]) -> Arc<StepAnalysis> {
         let rank = |&nanos: &u64| {
-            (nanos > 0).then_some(Box::new(RankAnalysis {
-                parts: [nanos, 0, 0, 0, 0, 0, 0, 0, 0, 0],
-                pauses: [0; 4],
-                step_nanos: nanos,
-                samples: 1,
-                compute_nanos: 0,
-                comm_nanos: 0,
-                hidden_nanos: 0,
-                assumed_hidden_nanos: 0,
-                assumed_exposed_nanos: 0,
-                processor_nanos: [0; 5],
-                backward_passes: 0,
-                tail_nanos: None,
-                lateness_nanos: None,
-                caused_wait_nanos: 0,
-                clock_free: false,
-            }))
+            let parts = [nanos, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+            (nanos > 0).then(|| Box::new(fixtures::rank(parts)))
         };
         Arc::new(StepAnalysis {
-            step: Step(number),
             ranks: nanos.iter().map(rank).collect(),
-            collectives: Vec::new(),
-            window: None,
-            local_nanos: 0,
             complete: !nanos.contains(&0),
-            shadow: false,
-            replay: None,
+            ..fixtures::step(number)
         })
     }
 

@@ -25,7 +25,8 @@ use tower::ServiceExt as _;
 use wire::batch::Batch;
 use wire::clock::{ClockAnchor, MonoNanos, UnixNanos};
 use wire::event::{BucketRecord, Event, Source, Span, SpanKind, StepRecord};
-use wire::ids::{BatchSeq, Bucket, Comm, Incarnation, Rank, RunId, Seq, Step};
+use wire::fixtures;
+use wire::ids::{BatchSeq, Bucket, Comm, Rank, RunId, Seq, Step};
 
 use super::memory::MemoryDisk;
 
@@ -136,13 +137,10 @@ pub fn batch(run: &str, rank: u32, world_size: u32, seq: u64, steps: std::ops::R
         run: RunId::new(run).expect("a name"),
         rank: Rank(rank),
         world_size,
-        incarnation: Incarnation(1),
         seq: BatchSeq(seq),
         anchor: ClockAnchor { mono: MonoNanos(1_000), unix: UnixNanos(1_790_000_000_000_000_000) },
-        probes: Vec::new(),
-        drops: Vec::new(),
-        notes: Vec::new(),
         events,
+        ..fixtures::batch()
     }
 }
 

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use axum::body::Body;
+use axum::http::Request;
 use paceline::captures::Capturing;
 use paceline::clock::ServerClock;
 use paceline::http::App;
@@ -16,6 +18,15 @@ use paceline::store::log::Log;
 use paceline::store::log::writer::Writer;
 use paceline::store::sealer::Sealer;
 use paceline::vitals::Vitals;
+
+/// Returns the request that sends a batch, or what pretends to be one.
+///
+/// # Panics
+/// Never: the request is valid.
+pub fn post(frame: Vec<u8>) -> Request<Body> {
+    let request = Request::post("/api/v1/ingest").header("host", "localhost").body(Body::from(frame));
+    request.expect("the request is valid")
+}
 
 /// Builds the state that all handlers share. Runs that are no longer in memory are read from `layout`; without a
 /// layout, they are not found.

@@ -1,5 +1,6 @@
 //! Invented device samples, bursts and heartbeats of ranks, in addition to their simulated records.
 
+use anyhow::ensure;
 use wire::batch::{Batch, Note};
 use wire::burst::{Activity, Burst, BurstOutcome, KernelTime};
 use wire::clock::MonoNanos;
@@ -7,6 +8,7 @@ use wire::device::{DeviceFigure, DeviceSample};
 use wire::ids::BatchSeq;
 use wire::request::{RecordingRequest, Requests};
 
+use crate::programs::post;
 use crate::simulator::Simulation;
 
 /// The usual clock of a device in megahertz, which is also its maximum.
@@ -96,8 +98,8 @@ impl Heartbeats {
         self.sent += 1;
         let seq = BatchSeq(self.lasts[rank].seq.0 + self.sent);
         let batch = Batch { seq, notes, events: Vec::new(), probes: Vec::new(), ..self.lasts[rank].clone() };
-        let answer =
-            ureq::post(format!("{address}/api/v1/ingest")).send(&wire::codec::encode(&batch)?[..])?;
+        let answer = post(address, &batch)?;
+        ensure!(answer.status().is_success(), "the server answered {}", answer.status());
         let headers = answer.headers();
         Ok(Requests::from_headers(|name| headers.get(name)?.to_str().ok()).burst)
     }

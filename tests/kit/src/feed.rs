@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use paceline::store::segment::Received;
 use wire::batch::Batch;
-use wire::codec;
 
+use crate::programs::post;
 use crate::simulator::Simulation;
 
 /// The number of concurrent requests.
@@ -75,11 +75,11 @@ impl Feed {
 
     fn send_round(&mut self, address: &str) -> anyhow::Result<()> {
         let Some(round) = self.rounds.pop_front() else { return Ok(()) };
-        let url = format!("{address}/api/v1/ingest");
         let parts: Vec<&[Batch]> = round.chunks(round.len().div_ceil(THREADS)).collect();
         std::thread::scope(|scope| {
-            let send = |part: &[Batch]| part.iter().try_for_each(|batch| post(&url, batch));
-            let threads: Vec<_> = parts.into_iter().map(|part| scope.spawn(move || send(part))).collect();
+            let send_part = |part: &[Batch]| part.iter().try_for_each(|batch| send(address, batch));
+            let threads: Vec<_> =
+                parts.into_iter().map(|part| scope.spawn(move || send_part(part))).collect();
             threads
                 .into_iter()
                 .try_for_each(|thread| thread.join().map_err(|_| anyhow::anyhow!("a sender panicked"))?)
@@ -87,9 +87,8 @@ impl Feed {
     }
 }
 
-fn post(url: &str, batch: &Batch) -> anyhow::Result<()> {
-    let frame = codec::encode(batch)?;
-    let answer = ureq::post(url).send(&frame[..]).with_context(|| format!("rank {}", batch.rank))?;
+fn send(address: &str, batch: &Batch) -> anyhow::Result<()> {
+    let answer = post(address, batch).with_context(|| format!("rank {}", batch.rank))?;
     ensure!(answer.status().is_success(), "the server answered {}", answer.status());
     Ok(())
 }

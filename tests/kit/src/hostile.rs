@@ -1,9 +1,10 @@
 //! Batches that are valid and unreasonable: what one sender can send to make a server use memory or time.
 
 use wire::batch::{Batch, Bye, Hello, Instrumentation, Note};
-use wire::clock::{ClockAnchor, MonoNanos, UnixNanos};
+use wire::clock::MonoNanos;
 use wire::event::{BucketRecord, Event, Source, Span, SpanKind, StepRecord};
-use wire::ids::{BatchSeq, Bucket, Comm, Incarnation, Rank, RunId, Seq, Step};
+use wire::fixtures;
+use wire::ids::{BatchSeq, Bucket, Comm, RunId, Seq, Step};
 use wire::layout::{Layout, LayoutBucket};
 
 /// Returns an empty batch of rank 0.
@@ -14,15 +15,9 @@ use wire::layout::{Layout, LayoutBucket};
 pub fn empty(run: &str, world_size: u32, seq: u64) -> Batch {
     Batch {
         run: RunId::new(run).expect("the run id is valid"),
-        rank: Rank(0),
         world_size,
-        incarnation: Incarnation(1),
         seq: BatchSeq(seq),
-        anchor: ClockAnchor { mono: MonoNanos(0), unix: UnixNanos(0) },
-        probes: Vec::new(),
-        drops: Vec::new(),
-        notes: Vec::new(),
-        events: Vec::new(),
+        ..fixtures::batch()
     }
 }
 
@@ -107,11 +102,8 @@ pub fn hello(name: &str) -> Note {
         name: name.into(),
         host: name.into(),
         clock: String::new(),
-        pid: 1,
-        local_rank: 0,
         sample_unit: name.into(),
-        parameters: 0,
-        instrumentation: Instrumentation::Reducer,
+        ..fixtures::hello()
     })
 }
 

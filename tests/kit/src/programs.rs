@@ -12,6 +12,11 @@ use wire::batch::Batch;
 
 /// The longest wait for anything in a test.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// The longest wait for the answer to a batch.
+const ANSWERED: Duration = Duration::from_secs(60);
+
+/// The answer to a batch.
+pub type Answer = ureq::http::Response<ureq::Body>;
 
 /// Returns the path of a built program.
 ///
@@ -25,6 +30,16 @@ pub fn program(name: &str) -> PathBuf {
     let path = folder.join(name);
     assert!(path.is_file(), "{} is not built: run cargo build --release first", path.display());
     path
+}
+
+/// Sends a batch to the server at this address, and returns the answer, whatever its status is.
+///
+/// # Errors
+/// Returns an error if the server does not answer within a minute.
+pub fn post(address: &str, batch: &Batch) -> anyhow::Result<Answer> {
+    let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(ANSWERED));
+    let frame = wire::codec::encode(batch)?;
+    Ok(config.build().new_agent().post(format!("{address}/api/v1/ingest")).send(&frame[..])?)
 }
 
 /// Returns the standard output and the standard error of a program.
@@ -129,9 +144,7 @@ impl Server {
     /// # Errors
     /// Returns an error if the server does not answer with text.
     pub fn post(&self, batch: &Batch) -> anyhow::Result<(u16, String)> {
-        let client = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
-        let frame = wire::codec::encode(batch)?;
-        let mut answer = client.post(format!("{}/api/v1/ingest", self.address)).send(&frame[..])?;
+        let mut answer = post(&self.address, batch)?;
         Ok((answer.status().as_u16(), answer.body_mut().read_to_string()?))
     }
 

@@ -2,7 +2,14 @@
 
 use std::fmt;
 
+use analysis::stats;
 use serde_json::{Value, json};
+
+/// Returns the median; NaN of no values.
+#[must_use]
+pub fn median(values: &[f64]) -> f64 {
+    stats::median(values.iter().copied()).unwrap_or(f64::NAN)
+}
 
 /// The spread of some numbers.
 pub struct Spread {
@@ -24,9 +31,8 @@ impl Spread {
         values.sort_by(f64::total_cmp);
         let last = values.len() - 1;
         let at = |share: f64| values[(share * last as f64).round() as usize];
-        let median = f64::midpoint(values[last / 2], values[last.div_ceil(2)]);
         let interval = outside(values.len()).map(|out| (values[out], values[last - out]));
-        Self { median, p10: at(0.1), p90: at(0.9), interval }
+        Self { median: median(&values), p10: at(0.1), p90: at(0.9), interval }
     }
 
     /// Returns the spread in the form of a line of results.

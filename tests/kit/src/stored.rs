@@ -9,7 +9,8 @@ use paceline::store::segment::Received;
 use wire::batch::{Batch, Bye, Note};
 use wire::clock::{ClockAnchor, MonoNanos, UnixNanos};
 use wire::event::{Event, StepRecord};
-use wire::ids::{BatchSeq, Incarnation, Rank, RunId, Step};
+use wire::fixtures;
+use wire::ids::{BatchSeq, RunId, Step};
 
 /// Returns a log as the server writes it.
 #[must_use]
@@ -48,15 +49,10 @@ pub fn one_step(run: &RunId, seq: u64) -> Batch {
     let record = StepRecord { step: Step(seq), begin: at, end: at + 900_000, samples: 1, shadow: false };
     Batch {
         run: run.clone(),
-        rank: Rank(0),
-        world_size: 1,
-        incarnation: Incarnation(1),
         seq: BatchSeq(seq),
         anchor: ClockAnchor { mono: at, unix: UnixNanos(0) },
-        probes: Vec::new(),
-        drops: Vec::new(),
-        notes: Vec::new(),
         events: vec![Event::Step(record)],
+        ..fixtures::batch()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use anyhow::ensure;
 use testkit::predictions::{Checked, Job};
+use testkit::spread::median;
 
 /// The number of jobs of each kind. `cargo xtask bench predict` takes more.
 const JOBS: u64 = 20;
@@ -36,10 +37,9 @@ fn the_band_of_a_prediction_holds_the_truth() -> anyhow::Result<()> {
 #[test]
 fn the_band_says_something_near_the_fitted_number_of_ranks() -> anyhow::Result<()> {
     let near = checked(false)?.into_iter().filter(|checked| checked.predicted.ranks <= 16);
-    let mut widths: Vec<f64> =
+    let widths: Vec<f64> =
         near.map(|near| near.predicted.efficiency_high - near.predicted.efficiency_low).collect();
-    widths.sort_by(f64::total_cmp);
-    let median = widths[widths.len() / 2];
+    let median = median(&widths);
     ensure!(median < 0.05, "half of the bands are wider than {median:.3}");
     Ok(())
 }

@@ -17,9 +17,10 @@ use testkit::fetch;
 use testkit::programs::report;
 use testkit::stored::store;
 use wire::batch::{Batch, Bye, Hello, Instrumentation, Note};
-use wire::clock::{ClockAnchor, MonoNanos, Probe, ServerNanos, UnixNanos};
+use wire::clock::{MonoNanos, Probe, ServerNanos};
 use wire::event::{Event, Source};
-use wire::ids::{BatchSeq, Bucket, Incarnation, Rank, RunId, Seq, Step};
+use wire::fixtures;
+use wire::ids::{Bucket, Rank, RunId, Seq, Step};
 
 /// The sets that have the traces of several ranks of one job.
 const SETS: [&str; 4] =
@@ -185,11 +186,9 @@ fn batch(set: &str, (rank, ranks): (usize, usize), events: Vec<Event>, end: i64)
         name: set.to_owned(),
         host: "played".into(),
         clock: "played".into(),
-        pid: 1,
         local_rank: rank as u32,
-        sample_unit: String::new(),
-        parameters: 0,
         instrumentation: Instrumentation::Nccl,
+        ..fixtures::hello()
     };
     let probe = |at: i64| Probe {
         sent: MonoNanos(at),
@@ -201,13 +200,10 @@ fn batch(set: &str, (rank, ranks): (usize, usize), events: Vec<Event>, end: i64)
         run: RunId::new("played").expect("a run id"),
         rank: Rank(rank as u32),
         world_size: ranks as u32,
-        incarnation: Incarnation(1),
-        seq: BatchSeq(0),
-        anchor: ClockAnchor { mono: MonoNanos(0), unix: UnixNanos(0) },
         probes: vec![probe(0), probe(end)],
-        drops: Vec::new(),
         notes: vec![Note::Hello(hello), Note::Bye(Bye { completed: true, reason: String::new() })],
         events,
+        ..fixtures::batch()
     }
 }
 

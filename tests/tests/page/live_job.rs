@@ -10,6 +10,7 @@ use testkit::browser::Browser;
 use testkit::programs::{Job, Server, get_json, report, wait_until};
 
 use super::key::{DOWN, RIGHT};
+use super::views::drawn;
 
 /// The options of a job whose rank 2 is 30 ms late with its input from the first step on.
 const STRAGGLER: [&str; 6] = ["--slow-rank", "2", "--slow-phase", "input", "--slow-ms", "30"];
@@ -69,19 +70,6 @@ fn wait_for_colors(browser: &Browser, chart: &str) -> anyhow::Result<()> {
          return new Set(pixels).size >= 4 && painted > pixels.length / 10"
     );
     browser.wait(&format!("colors in {chart}"), &script).map(drop)
-}
-
-/// Waits until a chart of lines has some.
-fn drawn_line(browser: &Browser, chart: &str) -> anyhow::Result<()> {
-    let script = format!(
-        "const canvas = document.querySelector('[data-testid={chart}]');
-         if (!canvas?.width) return false;
-         const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
-         let painted = 0;
-         for (let at = 3; at < data.length; at += 4) painted += data[at] > 0;
-         return painted > 1500"
-    );
-    browser.wait(&format!("lines in {chart}"), &script).map(drop)
 }
 
 /// Returns an error if anything is wider than the window.
@@ -253,7 +241,7 @@ fn names_the_straggler(browser: &Browser) -> anyhow::Result<()> {
     browser.click("[data-testid=grounds]")?;
     assert!(!browser.text("evidence")?.trim().is_empty());
     assert!(browser.text("advice")?.contains("input"), "the advice is about something else");
-    drawn_line(browser, "culprit")?;
+    drawn(browser, "culprit")?;
     let cost = browser.text("cost")?;
     assert!(number(&cost)? > 0.0, "the cost is {cost:?}");
     wait_for_colors(browser, "chart-ledger")

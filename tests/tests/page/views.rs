@@ -266,7 +266,7 @@ pub fn quiet(browser: &Browser) -> anyhow::Result<()> {
 }
 
 /// Waits until the chart has some text and lines.
-fn drawn(browser: &Browser, chart: &str) -> anyhow::Result<()> {
+pub fn drawn(browser: &Browser, chart: &str) -> anyhow::Result<()> {
     let script = format!(
         "const canvas = document.querySelector('[data-testid={chart}]');
          if (!canvas?.width) return false;

@@ -12,17 +12,10 @@ use paceline::state::collection::Collection;
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
-use testkit::app::app;
+use testkit::app::{app, post};
 use testkit::programs::{Job, Server, resident_bytes};
 use testkit::simulator::{Plan, Simulation};
 use tower::ServiceExt as _;
-
-fn post(body: Vec<u8>) -> Request<Body> {
-    Request::post("/api/v1/ingest")
-        .header("host", "localhost")
-        .body(Body::from(body))
-        .expect("a valid request")
-}
 
 /// Frames plain bytes as a batch, so that damaged bytes reach the code after decompression.
 fn reframed(plain: &[u8]) -> Vec<u8> {

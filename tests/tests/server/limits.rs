@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use testkit::hostile;
-use testkit::programs::{Job, Server, get_json, paceline, program, resident_bytes, said, wait_until};
+use testkit::programs::{Job, Server, get_json, paceline, post, program, resident_bytes, said, wait_until};
 use wire::batch::Batch;
 
 /// The longest answer time for a batch of another run while a hostile batch is processed.
@@ -32,7 +32,7 @@ impl Tried {
 
     /// Sends a batch and returns the status of the answer.
     fn send(&self, batch: &Batch) -> anyhow::Result<u16> {
-        post(&self.server.address, batch)
+        Ok(post(&self.server.address, batch)?.status().as_u16())
     }
 
     /// Serves a well-behaved run for some seconds. Returns the largest growth of the server's memory in that time.
@@ -60,17 +60,6 @@ impl Tried {
         println!("restarted with {} MiB", resident / MIB);
         Ok((server, resident, self.data))
     }
-}
-
-fn post(address: &str, batch: &Batch) -> anyhow::Result<u16> {
-    let frame = wire::codec::encode(batch)?;
-    let url = format!("{address}/api/v1/ingest");
-    let client = ureq::Agent::config_builder()
-        .http_status_as_error(false)
-        .timeout_global(Some(Duration::from_secs(60)))
-        .build()
-        .new_agent();
-    Ok(client.post(url).send(&frame[..])?.status().as_u16())
 }
 
 fn metrics(address: &str) -> anyhow::Result<String> {
@@ -249,7 +238,7 @@ fn silent_connections_do_not_block_other_clients() -> anyhow::Result<()> {
     let mut answer = String::new();
     say(server.listen(), &health)?.read_to_string(&mut answer)?;
     assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with("ok\n"), "{answer}");
-    assert_eq!(post(&server.address, &hostile::steps("served", 1, 0, 0..1, 1))?, 200);
+    server.send([hostile::steps("served", 1, 0, 0..1, 1)])?;
     assert!(began.elapsed() < Duration::from_secs(2), "the answers took {:?}", began.elapsed());
     Ok(())
 }
@@ -303,13 +292,9 @@ fn endless_messages_to_the_live_stream_cost_little_memory() -> anyhow::Result<()
 fn thousands_of_runs_are_small_in_memory_and_in_the_metrics() -> anyhow::Result<()> {
     const RUNS: u64 = 2_000;
     let tried = Tried::start()?;
-    let client = ureq::Agent::new_with_defaults();
-    let url = format!("{}/api/v1/ingest", tried.server.address);
     for run in 0..RUNS {
         let id = format!("run-{run}");
-        for batch in [hostile::steps(&id, 1, 0, 0..4, 4), hostile::goodbye(&id, 1, 1)] {
-            client.post(&url).send(&wire::codec::encode(&batch)?[..])?;
-        }
+        tried.server.send([hostile::steps(&id, 1, 0, 0..4, 4), hostile::goodbye(&id, 1, 1)])?;
     }
     let ended = || {
         let runs = get_json(&format!("{}/api/v1/runs", tried.server.address)).ok()?;

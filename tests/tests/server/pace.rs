@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use testkit::hostile;
-use testkit::programs::{Server, get_json, wait_until};
+use testkit::programs::{Server, get_json, post, wait_until};
 
 use crate::limits::watch;
 
@@ -19,8 +19,8 @@ impl Sender {
     fn send(&mut self) -> anyhow::Result<Option<u64>> {
         let batch = hostile::steps("paced", 1, self.sent, self.sent..self.sent + 1, 1);
         self.sent += 1;
-        let url = format!("{}/api/v1/ingest", self.server.address);
-        let answer = ureq::post(url).send(&wire::codec::encode(&batch)?[..])?;
+        let answer = post(&self.server.address, &batch)?;
+        ensure!(answer.status() == 200, "the server answered {}", answer.status());
         let interval = answer.headers().get("paceline-batch-interval");
         interval.map(|interval| interval.to_str()?.parse().context("it is a number")).transpose()
     }

@@ -14,7 +14,7 @@ use paceline::state::collection::{Collection, Restored};
 use paceline::state::run::Run;
 use paceline::store::directory::Layout;
 use serde_json::Value;
-use testkit::app::app;
+use testkit::app::{app, post};
 use testkit::feed::Feed;
 use testkit::programs::{Server, get_json, wait_until};
 use testkit::simulator::{Fault, FaultKind, Plan, Simulation};
@@ -40,9 +40,7 @@ impl Stage {
         let app = app(data.path(), runs, Some(Layout::new(data.path())))?;
         let stage = Self { router: router(app.clone()), app, run, data };
         for received in &simulation.batches {
-            let frame = wire::codec::encode(&received.batch)?;
-            let request =
-                Request::post("/api/v1/ingest").header("host", "localhost").body(Body::from(frame))?;
+            let request = post(wire::codec::encode(&received.batch)?);
             ensure!(stage.router.clone().oneshot(request).await?.status() == StatusCode::OK);
         }
         Ok(stage)

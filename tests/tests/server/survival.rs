@@ -52,15 +52,8 @@ fn a_restart_of_the_server_does_not_affect_the_job_and_loses_no_step() -> anyhow
 fn the_first_answer_of_a_restarted_server_lists_all_runs() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
-    let send = |batch: &wire::batch::Batch| {
-        ureq::post(format!("{}/api/v1/ingest", server.address)).send(&wire::codec::encode(batch)?[..])?;
-        anyhow::Ok(())
-    };
-    for run in 0..20 {
-        send(&hostile::steps(&format!("live-{run}"), 1, 0, 0..6, 2))?;
-    }
-    send(&hostile::steps("over", 1, 0, 0..6, 2))?;
-    send(&hostile::goodbye("over", 1, 1))?;
+    server.send((0..20).map(|run| hostile::steps(&format!("live-{run}"), 1, 0, 0..6, 2)))?;
+    server.send([hostile::steps("over", 1, 0, 0..6, 2), hostile::goodbye("over", 1, 1)])?;
     server.kill()?;
     let server = Server::start(data.path())?;
     let runs = get_json(&format!("{}/api/v1/runs", server.address))?;

@@ -66,29 +66,16 @@ fn healthy(faults: &[(u64, u64)], first: u64, last: u64, upto: u64) -> Option<(u
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use wire::views::{Cause, Confidence, Culprit};
+    use wire::views::{Cause, Culprit};
 
     pub(crate) fn verdict(state: VerdictState, steps: (u64, u64)) -> Verdict {
         Verdict {
-            culprit: Some(Culprit::Rank(2)),
-            cause: Cause::Input,
             state,
             cost_nanos_per_step: 1,
             cost_share: 0.1,
             affected_steps: 1,
-            device_hours_per_day: None,
-            confidence: Confidence::High,
-            sentence: String::new(),
-            evidence: Vec::new(),
-            counter_evidence: Vec::new(),
-            example_step: None,
-            persistence: None,
             steps,
-            onset: None,
-            recurrence: None,
-            growth: None,
-            code: None,
-            advice: String::new(),
+            ..Verdict::new(Culprit::Rank(2), Cause::Input)
         }
     }
 

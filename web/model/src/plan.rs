@@ -1,6 +1,7 @@
 //! The training plan: how long a training takes on a number of ranks.
 
-use analysis::plan::{Planned, Training, usual_efficiency};
+use analysis::plan::efficiency::Efficiency;
+use analysis::plan::{Planned, Training};
 use wire::views::scaling::ScalingPrediction;
 
 /// A field of the form.
@@ -61,34 +62,6 @@ pub fn read(text: &str) -> Option<f64> {
     digits.parse::<f64>().ok().filter(|value| *value > 0.0 && value.is_finite())
 }
 
-/// The scaling efficiency for a world size, and where it comes from.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Efficiency {
-    /// Predicted by the model of a run.
-    Predicted(ScalingPrediction),
-    /// The usual one of large jobs, 0 to 1.
-    Usual(f64),
-}
-
-impl Efficiency {
-    /// Returns the efficiency on `ranks` ranks. Predictions cover some world sizes. The next larger one gives the more
-    /// careful estimate.
-    #[must_use]
-    pub fn on(ranks: u32, predictions: &[ScalingPrediction]) -> Self {
-        let known = predictions.iter().find(|prediction| prediction.ranks >= ranks).copied();
-        known.map_or_else(|| Self::Usual(usual_efficiency(ranks)), Self::Predicted)
-    }
-
-    /// Returns the efficiency, 0 to 1.
-    #[must_use]
-    pub fn value(self) -> f64 {
-        match self {
-            Self::Predicted(prediction) => prediction.efficiency,
-            Self::Usual(value) => value,
-        }
-    }
-}
-
 /// The plan for one world size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Line {
@@ -100,14 +73,8 @@ pub struct Line {
 
 impl Line {
     fn new(training: &Training, ranks: u32, predictions: &[ScalingPrediction]) -> Self {
-        let efficiency = Efficiency::on(ranks, predictions);
-        let days = match efficiency {
-            Efficiency::Predicted(of) => {
-                let days = |efficiency| training.on(ranks, efficiency).days;
-                Some((days(of.efficiency_high), days(of.efficiency_low)))
-            }
-            Efficiency::Usual(_) => None,
-        };
+        let efficiency = Efficiency::among(predictions, ranks);
+        let days = efficiency.range().map(|range| training.days_range(ranks, range));
         Self { planned: training.on(ranks, efficiency.value()), days, efficiency }
     }
 }
@@ -257,6 +224,6 @@ mod tests {
             "{}",
             plan.source(Some("r"))
         );
-        assert!(matches!(Efficiency::on(64, &[prediction(32, 0.8)]), Efficiency::Usual(_)));
+        assert!(matches!(Efficiency::among(&[prediction(32, 0.8)], 64), Efficiency::Usual(_)));
     }
 }

@@ -1,8 +1,8 @@
 //! The Code view: in which lines of code a rank spends its time, against another rank.
 
 mod flame;
-mod imported;
 mod lines;
+mod operators;
 mod traces;
 
 use leptos::either::Either;
@@ -14,8 +14,8 @@ use wire::stacks::{Profile, StacksOutcome, ThreadRole};
 use wire::views::{Culprit, RankStacks};
 
 use self::flame::Flame;
-use self::imported::Imported;
 use self::lines::Lines;
+use self::operators::Operators;
 use self::traces::Traces;
 use crate::api;
 use crate::live::Live;
@@ -38,13 +38,13 @@ pub struct Compared {
     role: ThreadRole,
 }
 
-/// The view. An imported run has no ranks that could send stacks.
+/// The view. An imported run has no ranks that could send stacks, and its traces say what ran.
 #[component]
 pub fn Code() -> impl IntoView {
     let live = expect_context::<Live>();
     let is_imported = Memo::new(move |_| live.run.with(|run| run.as_ref().map(|run| run.summary.imported)));
     move || match is_imported.get()? {
-        true => Some(Either::Left(view! { <Imported /> })),
+        true => Some(Either::Left(view! { <Operators /> })),
         false => Some(Either::Right(view! { <Sampled /> })),
     }
 }

@@ -3,8 +3,9 @@
 
 mod picture;
 
+use analysis::plan::efficiency::Efficiency;
 use leptos::prelude::*;
-use model::plan::{Efficiency, FIELDS, Field, Line, Plan, days, read};
+use model::plan::{FIELDS, Field, Line, Plan, days, read};
 use model::route::Tab;
 use wire::views::scaling::ScalingPrediction;
 

@@ -1,7 +1,6 @@
 //! The list of runs.
 
 mod filters;
-mod import;
 mod listing;
 mod overlay;
 mod row;
@@ -11,11 +10,11 @@ use leptos::prelude::*;
 use wasm_bindgen::JsCast as _;
 
 use self::filters::Filters;
-use self::import::{ImportButton, ImportPanel, take_drops};
 use self::listing::Listing;
 use self::overlay::Overlay;
 use self::table::RunTable;
 use crate::access::Unauthorized;
+use crate::imports::controls::{ImportButton, ImportPanel, take_drops};
 use crate::keys;
 use crate::live::Live;
 use crate::route::Address;

@@ -41,31 +41,15 @@ pub fn is_view(bytes: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::RunId;
-    use crate::views::{Cause, Culprit, LiveView, RunState, RunSummary, VerdictState, WorstVerdict};
+    use crate::fixtures;
+    use crate::views::{Cause, Culprit, LiveView, RunSummary, VerdictState, WorstVerdict};
 
     fn runs() -> LiveView {
         let run = RunSummary {
-            run: RunId::new("a").unwrap(),
-            name: "a".into(),
-            labels: Default::default(),
-            state: RunState::Running,
-            started_unix_millis: 1,
-            last_seen_unix_millis: 2,
-            ranks_expected: 4,
-            most_ranks: 4,
-            imported: false,
-            ranks_reporting: 3,
-            steps: 5,
-            last_step: Some(4),
-            step_time_nanos: None,
             throughput: Some(1.5),
             batch: Some(64.0),
-            sample_unit: "tokens".into(),
-            overlap_ratio: None,
             efficiency_implied: Some(0.5),
             verdict: Some("one".into()),
-            hang: None,
             worst: Some(WorstVerdict {
                 culprit: Some(Culprit::Rank(1)),
                 cause: Cause::Input,
@@ -73,6 +57,7 @@ mod tests {
                 cost_share: 0.25,
             }),
             step_times: vec![1e6, 2e6],
+            ..fixtures::run_summary()
         };
         LiveView::Runs { runs: vec![run] }
     }

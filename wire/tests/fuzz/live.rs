@@ -2,10 +2,10 @@
 //! so the corpus is made here and not stored in files.
 
 use fuzz::{Corpus, Verdict};
-use paceline_wire::ids::RunId;
+use paceline_wire::fixtures;
 use paceline_wire::live::tile::{MAX_CELLS, Tile};
 use paceline_wire::live::{FLAG_SHADOW, SliceKind, StepColumns, StepRanks, Waterfall, view};
-use paceline_wire::views::{Cause, Culprit, LiveView, RunState, RunSummary, VerdictState, WorstVerdict};
+use paceline_wire::views::{Cause, Culprit, LiveView, RunSummary, VerdictState, WorstVerdict};
 
 use super::{ensure, measured};
 
@@ -28,26 +28,10 @@ fn corpus() -> Corpus {
     let ranks = StepRanks { step: 3, parts, rank_nanos: two.clone(), lateness: two, flags: vec![0, 1] };
     let tile = Tile { step: 8, per_column: 4, rank: 0, per_row: 2, rows: 2, values: vec![1.0; 6] };
     let summary = RunSummary {
-        run: RunId::new("a").expect("it is one"),
-        name: "a name".into(),
-        labels: Default::default(),
-        state: RunState::Running,
-        started_unix_millis: 1,
-        last_seen_unix_millis: 2,
-        ranks_expected: 4,
-        most_ranks: 4,
-        imported: false,
-        ranks_reporting: 3,
-        steps: 5,
-        last_step: Some(4),
-        step_time_nanos: None,
         throughput: Some(1.5),
         batch: Some(64.0),
-        sample_unit: "tokens".into(),
-        overlap_ratio: None,
         efficiency_implied: Some(0.5),
         verdict: Some("one".into()),
-        hang: None,
         worst: Some(WorstVerdict {
             culprit: Some(Culprit::Ranks(vec![1, 2])),
             cause: Cause::Input,
@@ -55,6 +39,7 @@ fn corpus() -> Corpus {
             cost_share: 0.25,
         }),
         step_times: vec![1e6, f32::NAN],
+        ..fixtures::run_summary()
     };
     let runs = LiveView::Runs { runs: vec![summary.clone(), summary] };
     let of_view = |view: &LiveView| view::encode(view).expect("it is plain data");

@@ -3,8 +3,7 @@
 use rand::RngExt as _;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng as _;
-use wire::event::SpanKind;
-use wire::ids::{Bucket, Comm, Step};
+use wire::ids::{Comm, Step};
 
 use wire::views::ComputedOn;
 
@@ -17,7 +16,7 @@ use super::*;
 use crate::step::CollectiveAnalysis;
 use crate::verdict::fixture::replay;
 use crate::verdict::{Setting, judge};
-use crate::wording;
+use crate::{fixtures, wording};
 
 const MS: u64 = 1_000_000;
 
@@ -27,19 +26,8 @@ fn collective(function: Function, ranks: &[usize]) -> CollectiveAnalysis {
         first: ranks[0],
         comm: Comm(7),
         seq: function.numbered(3),
-        only_enqueued: false,
-        bucket: Bucket(0),
-        bytes: 0,
-        culprit: None,
-        last_by_nanos: None,
-        newly_late_nanos: None,
-        wait_nanos: None,
-        wait_clock_free_nanos: 0.0,
-        transfer_nanos: None,
-        transfer_clock_free_nanos: 0.0,
-        hidden_nanos: 0,
-        unclear_nanos: 0,
         duration_nanos: 1,
+        ..fixtures::collective()
     }
 }
 
@@ -48,38 +36,13 @@ fn step(compute: [u64; 12], further: &[CollectiveAnalysis]) -> StepAnalysis {
     let rank = |nanos: u64| {
         let mut parts = [0; Part::COUNT];
         parts[Part::Forward as usize] = nanos;
-        Some(Box::new(RankAnalysis {
-            parts,
-            pauses: [0; SpanKind::PAUSES.len()],
-            step_nanos: nanos,
-            samples: 0,
-            compute_nanos: nanos,
-            comm_nanos: 0,
-            hidden_nanos: 0,
-            assumed_hidden_nanos: 0,
-            assumed_exposed_nanos: 0,
-            processor_nanos: [0; SpanKind::PHASES.len()],
-            backward_passes: 1,
-            tail_nanos: None,
-            lateness_nanos: None,
-            caused_wait_nanos: 0,
-            clock_free: false,
-        }))
+        Some(Box::new(RankAnalysis { compute_nanos: nanos, ..fixtures::rank(parts) }))
     };
     let stages = (0..3).map(|stage| [0, 1, 2, 3].map(|at| 4 * stage + at));
     let mut collectives: Vec<_> = stages.map(|ranks| collective(Function::ReduceScatter, &ranks)).collect();
     collectives.extend((0..8).map(|rank| collective(Function::SendReceive, &[rank, rank + 4])));
     collectives.extend_from_slice(further);
-    StepAnalysis {
-        step: Step(3),
-        ranks: compute.map(rank).to_vec(),
-        collectives,
-        window: None,
-        local_nanos: 0,
-        complete: true,
-        shadow: false,
-        replay: None,
-    }
+    StepAnalysis { ranks: compute.map(rank).to_vec(), collectives, ..fixtures::step(3) }
 }
 
 fn found(steps: &[StepAnalysis]) -> Option<Longest> {

@@ -107,9 +107,9 @@ fn begun(all: &[Ended], ranks: usize) -> Vec<Option<i64>> {
 }
 
 /// Brings the ends of each rank to the moments at which collectives end, in the median.
-fn settle(of: &[&Ended], offsets: &mut [Option<i64>]) {
+fn settle(ended: &[&Ended], offsets: &mut [Option<i64>]) {
     for _ in 0..ROUNDS {
-        let mut off = by_rank(of, offsets);
+        let mut off = off_by_rank(ended, offsets);
         for (offset, off) in offsets.iter_mut().zip(&mut off) {
             *offset = offset.map(|offset| offset.saturating_sub(middle(off).unwrap_or(0)));
         }
@@ -117,9 +117,9 @@ fn settle(of: &[&Ended], offsets: &mut [Option<i64>]) {
 }
 
 /// Returns by how much each rank ends after all, in each of its collectives.
-fn by_rank(of: &[&Ended], offsets: &[Option<i64>]) -> Vec<Vec<i64>> {
+fn off_by_rank(ended: &[&Ended], offsets: &[Option<i64>]) -> Vec<Vec<i64>> {
     let mut by_rank: Vec<Vec<i64>> = vec![Vec::new(); offsets.len()];
-    for (rank, off) in of.iter().filter_map(|ended| ended.off(offsets)).flatten() {
+    for (rank, off) in ended.iter().filter_map(|ended| ended.off(offsets)).flatten() {
         by_rank[rank].push(off);
     }
     by_rank
@@ -142,11 +142,11 @@ fn agreeing<'a>(all: &'a [Ended], offsets: &[Option<i64>]) -> Vec<&'a Ended> {
 }
 
 /// Returns the error of each clock; `None` if no collective says it.
-fn errors(of: &[&Ended], offsets: &[Option<i64>]) -> Vec<Option<u64>> {
+fn errors(ended: &[&Ended], offsets: &[Option<i64>]) -> Vec<Option<u64>> {
     let mut shortest = vec![u64::MAX; offsets.len()];
-    for ended in of {
-        for end in &ended.ends {
-            shortest[end.rank] = shortest[end.rank].min(ended.shortest);
+    for collective in ended {
+        for end in &collective.ends {
+            shortest[end.rank] = shortest[end.rank].min(collective.shortest);
         }
     }
     let error = |(off, shortest): (Vec<i64>, u64)| {
@@ -156,7 +156,7 @@ fn errors(of: &[&Ended], offsets: &[Option<i64>]) -> Vec<Option<u64>> {
         let scatter = off[within.ceil() as usize].max(APART_NANOS);
         Some(if off.len() < ENOUGH { scatter.max(shortest) } else { scatter })
     };
-    by_rank(of, offsets).into_iter().zip(shortest).map(error).collect()
+    off_by_rank(ended, offsets).into_iter().zip(shortest).map(error).collect()
 }
 
 /// Returns the median, halfway between the middle two of an even number.

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use wire::clock::MonoNanos;
 
-use super::super::clocks::{by_ends, proofs};
+use super::super::clocks::{from_ends, proofs};
 use super::*;
 use wire::event::{Event, Source};
 
@@ -38,7 +38,7 @@ fn without(ends: &[i64], from: usize, count: usize) -> Vec<i64> {
 
 /// Matches ranks, and returns which of `ends` each rank has under which number.
 fn found(mut ranks: Vec<Vec<Proof>>, aheads: &[i64]) -> Vec<BTreeMap<Seq, i64>> {
-    let known = by_ends(&alike(&ranks));
+    let known = from_ends(&alike(&ranks));
     let _ = matched(&mut ranks, &known);
     let of_rank = |(proofs, ahead): (Vec<Proof>, &i64)| {
         proofs.into_iter().map(|proof| (proof.seq, proof.end.0 - ahead)).collect()
@@ -85,7 +85,7 @@ fn collectives_in_step_with_each_other_are_matched_by_the_clock_of_other_steps()
 fn ranks_that_have_the_same_collectives_stay_as_they_are() {
     let ends: Vec<i64> = [1, 2, 5, 7, 11].map(|at| at * 1_000_000).to_vec();
     let mut ranks = vec![rank(2, &ends, 0), rank(2, &ends, 3_000_000_000)];
-    let known = by_ends(&alike(&ranks));
+    let known = from_ends(&alike(&ranks));
     assert!(matched(&mut ranks, &known).iter().all(Places::is_empty));
 }
 

@@ -1,6 +1,7 @@
-//! Whether the model fits into the memory of a device.
+//! Whether the model fits into the memory of a device, as text and in JSON.
 
-use analysis::plan::memory::{Kept, Shape, Sharding};
+use analysis::plan::estimate::Plan;
+use analysis::plan::memory::{Kept, OnRank, Shape, Sharding};
 use clap::Args;
 
 use super::positive;
@@ -29,7 +30,7 @@ pub(super) struct MemoryArguments {
 }
 
 impl MemoryArguments {
-    fn shape(&self) -> Option<Shape> {
+    pub(super) fn shape(&self) -> Option<Shape> {
         Some(Shape {
             layers: self.layers?,
             hidden: self.hidden?,
@@ -40,33 +41,10 @@ impl MemoryArguments {
     }
 }
 
-/// The model, or a stage of it, on one rank.
-pub(super) struct RankModel<'a> {
-    pub(super) memory: &'a MemoryArguments,
-    /// The parameters of the model, or of the rank's stage.
-    pub(super) parameters: f64,
-    /// The number of copies of the model.
-    pub(super) replicas: u32,
-}
-
-impl RankModel<'_> {
-    /// Returns the bytes of the states and, if the shape of the model is given, of the activations.
-    fn bytes(&self, sharding: Sharding, kept: Option<Kept>) -> f64 {
-        // A stage of S has a layer in S, and keeps S micro-batches.
-        let activations = self.memory.shape().zip(kept).map_or(0.0, |(shape, kept)| kept.bytes(&shape));
-        sharding.state_bytes(self.parameters, self.replicas) + activations
-    }
-
-    /// Returns the fewest bytes that the model can take.
-    pub(super) fn least_bytes(&self) -> f64 {
-        self.bytes(Sharding::Parameters, Some(Kept::Inputs))
-    }
-}
-
 /// Returns the table of the memory of one device, if its size is given.
-pub(super) fn table(arguments: &MemoryArguments, models: &[(u32, RankModel<'_>)]) -> String {
-    let Some(memory) = arguments.memory else { return String::new() };
-    let kept: &[Kept] = if arguments.layers.is_some() { &Kept::ALL } else { &[] };
+pub(super) fn table(plan: &Plan, worlds: &[u32]) -> String {
+    let Some(memory) = plan.device_bytes else { return String::new() };
+    let kept: &[Kept] = if plan.shape.is_some() { &Kept::ALL } else { &[] };
     let gigabytes = |bytes: f64| format!("{:.1} GB", bytes / 1e9);
     let fits =
         |bytes: f64| format!("{} {}", gigabytes(bytes), if bytes <= memory { "fits" } else { "too large" });
@@ -74,7 +52,8 @@ pub(super) fn table(arguments: &MemoryArguments, models: &[(u32, RankModel<'_>)]
     out += &format!("{:>8}  {:<14}{:>22}", "ranks", "states", "alone");
     kept.iter().for_each(|kept| out += &format!("{:>26}", format!("+ {}", kept.name())));
     out.push('\n');
-    for (ranks, model) in models {
+    for &ranks in worlds {
+        let model = plan.model_on(ranks);
         for sharding in Sharding::ALL {
             out += &format!("{ranks:>8}  {:<14}{:>22}", sharding.name(), fits(model.bytes(sharding, None)));
             kept.iter().for_each(|&kept| out += &format!("{:>26}", fits(model.bytes(sharding, Some(kept)))));
@@ -89,9 +68,9 @@ pub(super) fn table(arguments: &MemoryArguments, models: &[(u32, RankModel<'_>)]
 }
 
 /// Returns the bytes of the states on one rank, and with each kind of activations if the shape of the model is given.
-pub(super) fn json(model: &RankModel<'_>) -> serde_json::Value {
+pub(super) fn json(model: &OnRank) -> serde_json::Value {
     let states = |sharding: Sharding| {
-        let kept = Kept::ALL.iter().filter(|_| model.memory.layers.is_some());
+        let kept = Kept::ALL.iter().filter(|_| model.shape.is_some());
         let kept_states = kept.map(
             |&kept| serde_json::json!({ "kept": kept.name(), "bytes": model.bytes(sharding, Some(kept)) }),
         );

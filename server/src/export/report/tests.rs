@@ -5,7 +5,7 @@ use std::path::Path;
 
 use wire::batch::{Drop, DropReason};
 use wire::event::{EventKind, Function};
-use wire::ids::{Bucket, Rank, RunId};
+use wire::ids::{Bucket, Rank};
 use wire::traces::{TraceRowKind, TraceSum, TraceSummary};
 use wire::views::goodput::{Attempt, Goodput, TimeUse, Uses};
 use wire::views::what_if::{EfficiencyKind, Fix, Loss, LossLedger, Phase, Saving, WhatIf};
@@ -13,7 +13,7 @@ use wire::views::{
     Account, AccountEntry, AlphaBeta, BucketParameters, BucketStats, Cause, CollectiveCost, ComputedOn,
     Culprit, Figure, FlopsUtilization, Group, GroupStats, Hang, LastRank, LatencyHistogram, Missing,
     OneGroup, OwnOverhead, PastFault, Persistence, RankClock, RankDrops, RankLedger, RunState,
-    ScalingEfficiency, Spending, Spread, VerdictState,
+    ScalingEfficiency, Spending, Spread,
 };
 
 use super::*;
@@ -75,12 +75,9 @@ fn parameters(bucket: u32) -> BucketParameters {
 
 fn verdict() -> Verdict {
     Verdict {
-        culprit: Some(Culprit::Rank(2)),
-        cause: Cause::Input,
         cost_nanos_per_step: 30_000_000,
         cost_share: 0.48,
         device_hours_per_day: Some(46.1),
-        state: VerdictState::Active,
         affected_steps: 150,
         confidence: Confidence::High,
         sentence: "Rank 2 waits for its input, which costs 30 ms per step (48 % of step time).".into(),
@@ -92,11 +89,8 @@ fn verdict() -> Verdict {
         example_step: Some(200),
         persistence: Some(Persistence::Onset),
         steps: (150, 299),
-        onset: None,
-        recurrence: None,
-        growth: None,
-        code: None,
         advice: "More loader workers or prefetching hide a slow disk.".into(),
+        ..Verdict::new(Culprit::Rank(2), Cause::Input)
     }
 }
 
@@ -174,7 +168,6 @@ fn traced() -> TraceSummary {
 pub(crate) fn fixed() -> Report {
     let drop = Drop { kind: EventKind::Bucket, reason: DropReason::RingFull, count: 17 };
     Report {
-        run: RunId::new("char_lm-20261120-101500-1a2b").expect("the run id is valid"),
         name: "char_lm <b>|*x*".into(),
         state: RunState::Completed,
         ranks: 3,
@@ -202,7 +195,6 @@ pub(crate) fn fixed() -> Report {
             implied: Figure::Known(0.398),
             measured: Missing::NoSmallerRun.into(),
         },
-        baseline: None,
         own_overhead: Figure::Known(OwnOverhead { ratio: 0.0021, low: -0.004, high: 0.009, pairs: 18 }),
         what_if: Figure::Known(what_if()),
         account: Account {
@@ -239,8 +231,6 @@ pub(crate) fn fixed() -> Report {
             cost_nanos_per_step: 4_250_000,
             steps: (2, 90),
         }],
-        memory: Vec::new(),
-        notes: Vec::new(),
         last_ranks: vec![
             LastRank {
                 rank: Rank(2),
@@ -262,7 +252,6 @@ pub(crate) fn fixed() -> Report {
         traced: Some(traced()),
         computed_on: ComputedOn::Gpu,
         buckets: vec![bucket(0, 812_000), bucket(1, 4_194_304)],
-        groups: Vec::new(),
         comm_model: Figure::Known(AlphaBeta {
             alpha_seconds: 3.1e-4,
             beta_seconds_per_byte: 4e-10,
@@ -274,12 +263,8 @@ pub(crate) fn fixed() -> Report {
             RankClock { rank: Rank(1), bound_nanos: None, drift_ppb: 0.0 },
         ],
         drops: vec![RankDrops { rank: Rank(1), drops: vec![drop] }],
-        hang: None,
-        failure: None,
-        events: Vec::new(),
-        hosts: Vec::new(),
-        attributes: Vec::new(),
         gaps: Vec::new(),
+        ..analysis::fixtures::report("char_lm-20261120-101500-1a2b")
     }
 }
 

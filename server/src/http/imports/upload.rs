@@ -1,5 +1,4 @@
-//! The form that carries the files of an import. A file is read on another thread while it arrives, so that no more of it
-//! than a few pieces is in memory.
+//! The form that carries the files of an import, and its own limits.
 
 use std::io;
 use std::pin::Pin;
@@ -12,26 +11,15 @@ use axum::body::{Body, Bytes};
 use axum::extract::multipart::{Field, MultipartError};
 use axum::extract::{DefaultBodyLimit, FromRequest as _, Multipart, Request};
 use hyper::body::Frame;
-use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::Place;
-use crate::http::answer::aside;
 use crate::http::error::Failure;
 use crate::http::pace::Pace;
 use crate::imports::Files;
+use crate::imports::arriving::{ArrivingFile, ArrivingFiles};
+use crate::imports::places::Place;
 use crate::printable::one_line;
 
-/// The largest number of files.
-const MAX_FILES: usize = 4_096;
-/// The largest size of all files as sent, in bytes: 1,024 traces of 64 MiB.
-const MAX_BYTES: u64 = 64 << 30;
-/// The largest number of kernels, copies and launches of the files before the last one. They take at most 64 bytes each, so
-/// all take at most 1 GiB, and the last file takes as much as [`import::read`] allows for one.
-pub(super) const MAX_HELD: usize = 16_000_000;
-/// The number of pieces between the connection and the reading thread. A piece is at most the buffer of a connection, so
-/// they take at most 1 MiB.
-const PIECES: usize = 16;
 /// The most that arrives of the form without a piece of a file in it, in bytes. The form's parser holds that in memory.
 const MAX_BETWEEN: usize = 4 << 20;
 /// The longest name of a file that is kept, in characters.
@@ -66,25 +54,13 @@ impl Upload {
     /// # Errors
     /// Returns an error if the form is damaged, ends early, arrives too slowly, or exceeds a limit.
     pub(super) async fn read(&mut self, place: &Place) -> Result<Files, Failure> {
-        let (mut files, mut left) = (Files::default(), MAX_BYTES);
+        let mut files = ArrivingFiles::new(place);
         while let Some(field) = arrived(self.pace.next(self.form.next_field(), |_| 0).await?)? {
             self.between.store(0, Ordering::Relaxed);
-            let name = file_name(&field)?;
-            if files.count() == MAX_FILES {
-                return Err(Failure::TooLarge(format!("there are more than {MAX_FILES} files")));
-            }
-            if files.held() > MAX_HELD {
-                return Err(Failure::TooLarge(format!(
-                    "the files before {name} have more than {MAX_HELD} kernels and launches: import fewer ranks or \
-                     fewer steps"
-                )));
-            }
-            place.begin_file(Some(&name));
-            let read = read_file(&name, field, &self.between, (place, &mut self.pace), &mut left).await?;
-            files.add(&name, read);
+            let file = files.begin(file_name(&field)?)?;
+            read_file(file, field, &self.between, &mut self.pace).await?;
         }
-        place.begin_file(None);
-        Ok(files)
+        Ok(files.end())
     }
 
     /// Reads what still arrives, and forgets it.
@@ -114,37 +90,21 @@ fn file_name(field: &Field<'_>) -> Result<String, Failure> {
     Ok(one_line(name).chars().take(MAX_NAME_CHARS).collect())
 }
 
-/// Reads one file. The outer error ends the import, the inner one skips the file.
 async fn read_file(
-    name: &str,
+    mut file: ArrivingFile<'_, '_>,
     mut field: Field<'_>,
     between: &AtomicUsize,
-    (place, pace): (&Place, &mut Pace),
-    left: &mut u64,
-) -> Result<Result<import::Source, import::Unreadable>, Failure> {
-    let (pieces, arriving) = mpsc::channel(PIECES);
-    let file = name.to_owned();
-    let reading =
-        tokio::spawn(aside(move || import::read(&file, Arriving { arriving, piece: Bytes::new() })));
-    let mut is_read = true;
+    pace: &mut Pace,
+) -> Result<(), Failure> {
     let size = |piece: &Result<Option<Bytes>, MultipartError>| match piece {
         Ok(Some(piece)) => piece.len(),
         _ => 0,
     };
     while let Some(piece) = arrived(pace.next(field.chunk(), size).await?)? {
-        place.arrive(piece.len());
         between.store(0, Ordering::Relaxed);
-        *left = left.checked_sub(piece.len() as u64).ok_or_else(|| {
-            Failure::TooLarge(format!(
-                "the files have more than {} GiB: import fewer at a time",
-                MAX_BYTES >> 30
-            ))
-        })?;
-        // The thread stops before the end of a file that it cannot read. The rest of it is dropped.
-        is_read = is_read && pieces.send(piece).await.is_ok();
+        file.push(piece).await?;
     }
-    drop(pieces);
-    reading.await.map_err(|error| Failure::Server(error.to_string()))?
+    Ok(file.end().await?)
 }
 
 /// Returns a part of the form, or the failure that it did not arrive.
@@ -154,27 +114,6 @@ fn arrived<T>(part: Result<T, MultipartError>) -> Result<T, Failure> {
         Failure::BadRequest(format!("the files did not arrive whole, and nothing is imported: {why}"))
     };
     part.map_err(cut)
-}
-
-/// A file that arrives, for a thread that may block.
-struct Arriving {
-    arriving: mpsc::Receiver<Bytes>,
-    piece: Bytes,
-}
-
-impl io::Read for Arriving {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        while self.piece.is_empty() {
-            match self.arriving.blocking_recv() {
-                Some(piece) => self.piece = piece,
-                // Also if the connection broke. The import then fails, and what was read is dropped.
-                None => return Ok(0),
-            }
-        }
-        let length = into.len().min(self.piece.len());
-        into[..length].copy_from_slice(&self.piece.split_to(length));
-        Ok(length)
-    }
 }
 
 /// A body that fails when too much of it arrives without a piece of a file. The parser of forms has no limit for that.

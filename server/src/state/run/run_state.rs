@@ -185,7 +185,8 @@ mod tests {
     use wire::batch::{Batch, Hello, Note, Waiting};
     use wire::clock::{ClockAnchor, MonoNanos, UnixNanos};
     use wire::event::Function;
-    use wire::ids::{BatchSeq, Incarnation, RunId};
+    use wire::fixtures;
+    use wire::ids::{BatchSeq, RunId};
 
     use super::*;
 
@@ -198,30 +199,17 @@ mod tests {
     /// A batch of `rank` that is sent after `seconds`, which its clock counts.
     fn batch(rank: u32, seq: u64, seconds: i64, note: Note) -> Batch {
         Batch {
-            run: RunId::new("r").expect("the run id is valid"),
             rank: Rank(rank),
             world_size: 2,
-            incarnation: Incarnation(1),
             seq: BatchSeq(seq),
             anchor: ClockAnchor { mono: MonoNanos(seconds * SECOND), unix: UnixNanos(0) },
-            probes: Vec::new(),
-            drops: Vec::new(),
             notes: vec![note],
-            events: Vec::new(),
+            ..fixtures::batch()
         }
     }
 
     fn hello() -> Note {
-        Note::Hello(Hello {
-            name: "job".into(),
-            host: "a".into(),
-            clock: "a".into(),
-            pid: 1,
-            local_rank: 0,
-            sample_unit: String::new(),
-            parameters: 0,
-            instrumentation: Instrumentation::Nccl,
-        })
+        Note::Hello(Hello { instrumentation: Instrumentation::Nccl, ..fixtures::hello() })
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Tests that segments return the batches that were written.
 
-use wire::batch::{Bye, Hello, Instrumentation};
+use wire::batch::{Bye, Hello};
 use wire::clock::{ClockAnchor, MonoNanos, Probe, UnixNanos};
 use wire::event::{BucketRecord, Event, Source, Span, SpanKind, Started, StepRecord};
+use wire::fixtures;
 use wire::ids::{BatchSeq, Bucket, Comm, Seq, Step};
 
 use super::*;
@@ -16,7 +17,6 @@ fn batches() -> Vec<Received> {
     let batch = |rank: u32, seq: u64| {
         let time = |at: i64| MonoNanos(1_000_000 * seq as i64 + at);
         Batch {
-            run: RunId::new("r").unwrap(),
             rank: Rank(rank),
             world_size: 2,
             incarnation: Incarnation(77 + u64::from(rank)),
@@ -28,18 +28,14 @@ fn batches() -> Vec<Received> {
                 server_sent: ServerNanos(1_790_000_000_000_000_500),
                 received: time(900),
             }],
-            drops: Vec::new(),
             notes: if seq == 0 {
                 vec![
                     Note::Hello(Hello {
                         name: "n".into(),
-                        host: "h".into(),
-                        clock: "c".into(),
-                        pid: 1,
                         local_rank: rank,
                         sample_unit: "tokens".into(),
                         parameters: 9,
-                        instrumentation: Instrumentation::Reducer,
+                        ..fixtures::hello()
                     }),
                     Note::Bye(Bye { completed: false, reason: "x".into() }),
                 ]
@@ -74,6 +70,7 @@ fn batches() -> Vec<Received> {
                     source: Source::DeviceEvent,
                 }),
             ],
+            ..fixtures::batch()
         }
     };
     (0..6).map(|i| Received { at: ServerNanos(i), batch: batch(i as u32 % 2, i as u64 / 2) }).collect()

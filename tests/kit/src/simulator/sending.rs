@@ -7,7 +7,8 @@ use wire::attributes::{Attributes, HYPERVISOR, NO_HYPERVISOR};
 use wire::batch::{Batch, Bye, Hello, Note};
 use wire::clock::{ClockAnchor, ServerNanos, UnixNanos};
 use wire::event::{BucketRecord, Event, Source, Span, SpanKind, StepRecord};
-use wire::ids::{BatchSeq, Bucket, Comm, Incarnation, Rank, RunId, Seq, Step};
+use wire::fixtures;
+use wire::ids::{BatchSeq, Bucket, Comm, Rank, RunId, Seq, Step};
 
 use super::clocks::{EPOCH, HostClock};
 use super::plan::Plan;
@@ -80,8 +81,8 @@ impl Sender<'_> {
             pid: self.rank as u32 + 1,
             local_rank: (self.rank % self.plan.ranks_per_host) as u32,
             sample_unit: "samples".into(),
-            parameters: 0,
             instrumentation: wire::batch::Instrumentation::Simulator,
+            ..fixtures::hello()
         });
         let attributes = Note::Attributes(Attributes {
             labels: [("seed".into(), self.plan.seed.to_string())].into(),
@@ -112,13 +113,12 @@ impl Sender<'_> {
             run: RunId::new(format!("simulated-{}", self.plan.seed)).expect("the run id is valid"),
             rank: Rank(self.rank as u32),
             world_size: self.plan.ranks as u32,
-            incarnation: Incarnation(1),
             seq: BatchSeq(self.seq),
             anchor: ClockAnchor { mono: self.clock.read(time), unix: UnixNanos(EPOCH + time) },
             probes,
-            drops: Vec::new(),
             notes,
             events,
+            ..fixtures::batch()
         };
         self.seq += 1;
         if !lost {

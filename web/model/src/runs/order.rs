@@ -274,34 +274,12 @@ fn groups_of<'a>(ordered: &[&'a RunSummary], grouped: bool) -> Vec<Vec<&'a RunSu
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use wire::fixtures;
     use wire::ids::RunId;
 
     /// Returns a run of 4 ranks.
     pub fn run(id: &str, name: &str, state: RunState) -> RunSummary {
-        RunSummary {
-            run: RunId::new(id).unwrap(),
-            name: name.into(),
-            labels: Default::default(),
-            state,
-            started_unix_millis: 0,
-            last_seen_unix_millis: 0,
-            ranks_expected: 4,
-            most_ranks: 4,
-            imported: false,
-            ranks_reporting: 4,
-            steps: 100,
-            last_step: Some(99),
-            step_time_nanos: None,
-            throughput: None,
-            batch: None,
-            sample_unit: "tokens".into(),
-            overlap_ratio: None,
-            efficiency_implied: None,
-            verdict: None,
-            hang: None,
-            worst: None,
-            step_times: Vec::new(),
-        }
+        RunSummary { run: RunId::new(id).unwrap(), name: name.into(), state, ..fixtures::run_summary() }
     }
 
     fn timed(id: &str, name: &str, state: RunState, started: u64, nanos: u64) -> RunSummary {

@@ -1,5 +1,6 @@
 //! The table of the selected bucket: its times on every rank of this step.
 
+use analysis::stats;
 use leptos::prelude::*;
 use wire::live::Waterfall;
 
@@ -24,17 +25,9 @@ struct OnRank {
 fn on_ranks(waterfall: &Waterfall, bucket: u32) -> Vec<OnRank> {
     let at: Vec<usize> = (0..waterfall.bucket.len()).filter(|&at| waterfall.bucket[at] == bucket).collect();
     let starts: Vec<f64> = at.iter().map(|&at| waterfall.bucket_start[at]).collect();
-    let mut sorted = starts.clone();
-    sorted.sort_by(f64::total_cmp);
-    let middle = |place: usize| sorted.get(place).copied();
-    let (Some(&last), Some(low), Some(high)) =
-        (sorted.last(), middle(sorted.len().saturating_sub(1) / 2), middle(sorted.len() / 2))
-    else {
-        return Vec::new();
-    };
-    // Lateness is start - median start, as on the Ranks view. For an even number of ranks, the median is the mean of
-    // the middle two.
-    let median = f64::midpoint(low, high);
+    // Lateness is start - median start, as on the Ranks view.
+    let (last, median) = (starts.iter().copied().reduce(f64::max), stats::median(starts.iter().copied()));
+    let Some((last, median)) = last.zip(median) else { return Vec::new() };
     at.into_iter()
         .map(|at| OnRank {
             rank: waterfall.rank[waterfall.bucket_row[at] as usize],

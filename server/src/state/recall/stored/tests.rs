@@ -5,6 +5,7 @@ use std::time::Duration;
 use wire::batch::Batch;
 use wire::clock::{ClockAnchor, MonoNanos, Probe, ServerNanos, UnixNanos};
 use wire::event::{BucketRecord, Event, Source, Span, SpanKind, StepRecord};
+use wire::fixtures;
 use wire::ids::{Bucket, Comm, RunId, Seq};
 
 use super::*;
@@ -46,15 +47,11 @@ pub fn sent(rank: u32, step: u64) -> Received {
         received: begin + 200,
     };
     let batch = Batch {
-        run: RunId::new("r").unwrap(),
         rank: Rank(rank),
         world_size: RANKS,
-        incarnation: Incarnation(1),
         seq: BatchSeq(step),
         anchor: ClockAnchor { mono: begin, unix: UnixNanos(0) },
         probes: vec![probe],
-        drops: Vec::new(),
-        notes: Vec::new(),
         events: vec![
             span(SpanKind::Forward, 0, 150_000),
             bucket(0),
@@ -62,6 +59,7 @@ pub fn sent(rank: u32, step: u64) -> Received {
             Event::Step(end),
             bucket(1),
         ],
+        ..fixtures::batch()
     };
     Received { at, batch }
 }

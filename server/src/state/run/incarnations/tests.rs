@@ -4,26 +4,14 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use wire::batch::Bye;
-use wire::clock::{ClockAnchor, MonoNanos, UnixNanos};
-use wire::ids::{Rank, RunId};
+use wire::fixtures;
 
 use super::*;
 
 const SECOND: i64 = 1_000_000_000;
 
 fn batch(incarnation: u64, seq: u64) -> Batch {
-    Batch {
-        run: RunId::new("r").unwrap(),
-        rank: Rank(0),
-        world_size: 1,
-        incarnation: Incarnation(incarnation),
-        seq: BatchSeq(seq),
-        anchor: ClockAnchor { mono: MonoNanos(0), unix: UnixNanos(0) },
-        probes: Vec::new(),
-        drops: Vec::new(),
-        notes: Vec::new(),
-        events: Vec::new(),
-    }
+    Batch { incarnation: Incarnation(incarnation), seq: BatchSeq(seq), ..fixtures::batch() }
 }
 
 fn bye(incarnation: u64, seq: u64) -> Batch {

@@ -1,8 +1,9 @@
 //! Tests of what ranks are asked for their stacks, and of what they say by themselves.
 
 use wire::batch::{Batch, Note};
-use wire::clock::{ClockAnchor, MonoNanos, UnixNanos};
+use wire::clock::MonoNanos;
 use wire::event::SpanKind;
+use wire::fixtures;
 use wire::ids::{BatchSeq, Incarnation, RunId};
 use wire::stacks::{Frame, Profile, StacksOutcome};
 use wire::views::Recurrence;
@@ -12,18 +13,7 @@ use super::*;
 const NOW: ServerNanos = ServerNanos(1_790_000_000_000_000_000);
 
 fn batch(seq: u64, incarnation: u64, notes: Vec<Note>) -> Batch {
-    Batch {
-        run: RunId::new("r").expect("the run id is valid"),
-        rank: Rank(0),
-        world_size: 1,
-        incarnation: Incarnation(incarnation),
-        seq: BatchSeq(seq),
-        anchor: ClockAnchor { mono: MonoNanos(0), unix: UnixNanos(0) },
-        probes: Vec::new(),
-        drops: Vec::new(),
-        notes,
-        events: Vec::new(),
-    }
+    Batch { incarnation: Incarnation(incarnation), seq: BatchSeq(seq), notes, ..fixtures::batch() }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What ran on the ranks of an imported run, by name.
+//! Which operators and kernels ran, by name: on one rank of a run that is imported from traces, on all, or on one against another.
 
 use leptos::either::EitherOf3;
 use leptos::prelude::*;
@@ -25,7 +25,7 @@ enum Shown {
 
 /// The section.
 #[component]
-pub fn Imported() -> impl IntoView {
+pub fn Operators() -> impl IntoView {
     let (live, address) = (expect_context::<Live>(), expect_context::<Address>());
     let ranks_in = move |read: fn(&Report) -> Vec<u32>| {
         live.run.with(|run| run.as_ref().map(|run| read(&run.report)).unwrap_or_default())

@@ -1,13 +1,12 @@
 //! `paceline import`, which reads traces of other tools and stores them as a run.
 
-mod files;
 mod like;
 
-use std::panic::resume_unwind;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
 
 use anyhow::Context as _;
+use bytes::Bytes;
 use clap::Args;
 use import::job::Round;
 use wire::ids::RunId;
@@ -15,7 +14,8 @@ use wire::ids::RunId;
 use super::client::Client;
 use super::run::{closing_report, distant_report, server_for};
 use super::{DataArgument, TokenArgument, print, progress, runtime, start_logging};
-use crate::imports::{self, AT_ONCE, Read};
+use crate::imports::storing::{self, NotStored, NotTaken};
+use crate::imports::{Files, Read, paths, summary};
 use crate::run_id::new_run_id;
 use crate::serve::Presentation;
 use crate::settings;
@@ -58,15 +58,22 @@ pub(super) struct ImportArguments {
 
 pub(super) fn run(arguments: &ImportArguments, notable_share: f64) -> anyhow::Result<()> {
     start_logging("warn");
-    let paths = files::find(&arguments.paths)?;
+    let found = paths::find(&arguments.paths)?;
     if let Some(tool) = arguments.like {
-        return like::show(tool, &paths, arguments.json);
+        return like::show(tool, &found, arguments.json);
     }
-    let name = arguments.name.clone().unwrap_or_else(|| files::name(&paths));
+    let name = arguments.name.clone().unwrap_or_else(|| paths::name(&found));
     let run = new_run_id(&name)?;
-    let Read { imported, rounds } = files::read(&paths).join(&run, &name)?;
-    print(&imports::summary(&imported))?;
+    let Read { imported, rounds } = read(&found).join(&run, &name)?;
+    print(&summary(&imported))?;
     runtime::run(store(arguments, &run, rounds, notable_share))
+}
+
+fn read(found: &[PathBuf]) -> Files {
+    let bar = progress::bar("reading", paths::size(found));
+    let files = paths::read(found, |bytes| bar.inc(bytes as u64));
+    bar.finish_and_clear();
+    files
 }
 
 /// Sends the batches to the server, or to one that is started for it, and prints the report.
@@ -88,7 +95,7 @@ async fn store(
         }
     };
     let client = Client::with_token(&address, token.as_deref());
-    tokio::task::spawn_blocking(move || send(&client, rounds)).await??;
+    send(client, run, rounds).await?;
     let data = arguments.data.path();
     let Some(server) = own else {
         return print(&distant_report(&address, &data, run, token, notable_share).await);
@@ -101,26 +108,27 @@ async fn store(
     print(&format!("\nStored in {}. Look at it: paceline serve, and /runs/{run}\n", data.display()))
 }
 
-/// Sends the batches, several at a time.
-fn send(client: &Client, rounds: Vec<Round>) -> anyhow::Result<()> {
+async fn send(client: Client, run: &RunId, rounds: Vec<Round>) -> anyhow::Result<()> {
     let bar = progress::bar("storing", rounds.iter().flatten().map(|frame| frame.len() as u64).sum());
-    for round in rounds {
-        let frames = Mutex::new(round.into_iter());
-        let next = || frames.lock().unwrap_or_else(PoisonError::into_inner).next();
-        let send_some = || -> anyhow::Result<()> {
-            while let Some(frame) = next() {
-                client.store(&frame)?;
-                bar.inc(frame.len() as u64);
-            }
-            Ok(())
-        };
-        std::thread::scope(|scope| {
-            let senders: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(send_some)).collect();
-            let sent =
-                senders.into_iter().map(|sender| sender.join().unwrap_or_else(|panic| resume_unwind(panic)));
-            sent.collect::<anyhow::Result<()>>()
-        })?;
-    }
+    let stored = storing::store(&Distant(Arc::new(client)), run, rounds, |bytes| bar.inc(bytes as u64)).await;
+    stored.map_err(|error| match error {
+        NotStored::Nothing(error) => error,
+        NotStored::Partly { .. } => anyhow::anyhow!("{error}"),
+    })?;
     bar.finish_and_clear();
     Ok(())
+}
+
+/// A server that is reached over HTTP.
+#[derive(Clone)]
+struct Distant(Arc<Client>);
+
+impl storing::Store for Distant {
+    type Error = anyhow::Error;
+
+    async fn offer(&self, frame: Bytes) -> Result<(), NotTaken<anyhow::Error>> {
+        let client = self.0.clone();
+        let offered = tokio::task::spawn_blocking(move || client.offer(&frame)).await;
+        offered.unwrap_or_else(|error| Err(NotTaken::Refused(error.into())))
+    }
 }

@@ -10,8 +10,8 @@ use import::kineto::figures::{Figures, Window, figures};
 use serde_json::{Value, json};
 use units::{nanos, percent};
 
-use super::files::file_name;
 use crate::cli::print;
+use crate::imports::paths::file_name;
 
 /// A tool whose definitions count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -1,10 +1,10 @@
-//! Import of traces: the button, the drop of files on the page, and the panel that follows an import.
+//! The button that imports files, the drop of files on the page, and the panel that follows an import.
 
 use leptos::prelude::*;
 use wasm_bindgen::JsCast as _;
 use web_sys::{DragEvent, File, HtmlInputElement};
 
-use crate::imports::Imports;
+use super::Imports;
 use crate::news::Toasts;
 use crate::widgets::Bar;
 
