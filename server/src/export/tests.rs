@@ -13,6 +13,8 @@ pub(in crate::export) fn summary() -> RunSummary {
         name: "char_lm".into(),
         state: RunState::Completed,
         ranks_expected: 2,
+        most_ranks: 2,
+        ranks_reporting: 2,
         steps: 1,
         last_step: Some(3),
         ..wire::fixtures::run_summary()
