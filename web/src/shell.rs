@@ -186,6 +186,7 @@ fn Tools(help: RwSignal<bool>) -> impl IntoView {
 }
 
 /// How the state of the connection is written: by style sheets and tests, and on the page.
+#[derive(Clone, Copy)]
 struct ConnectionState {
     name: &'static str,
     label: &'static str,

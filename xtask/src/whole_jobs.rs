@@ -18,7 +18,23 @@ use crate::system::cargo;
 const MOST_REPEATED: usize = 3;
 
 /// The modules of each program whose tests judge no time, neither that of a job nor their own.
-const SHARING: [(&str, &[&str]); 2] = [
+const SHARING: [(&str, &[&str]); 3] = [
+    (
+        "page",
+        &[
+            "access::",
+            "buckets::",
+            "code::",
+            "devices::",
+            "everywhere::",
+            "imports::",
+            "links::",
+            "questions::",
+            "runs::",
+            "traces::",
+            "views::",
+        ],
+    ),
     (
         "server",
         &[
@@ -26,6 +42,7 @@ const SHARING: [(&str, &[&str]); 2] = [
             "answers::",
             "commands::",
             "damage::",
+            "doctor::",
             "documents::",
             "export::",
             "guard::",
@@ -36,6 +53,7 @@ const SHARING: [(&str, &[&str]); 2] = [
             "ranges::",
             "stacks::",
             "survival::",
+            "uploads::",
         ],
     ),
     (
