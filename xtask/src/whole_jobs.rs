@@ -17,7 +17,7 @@ use crate::system::cargo;
 /// The most tests that are run once more. More failures than this have a cause of their own.
 const MOST_REPEATED: usize = 3;
 
-/// The modules of each program whose tests judge no time, neither that of a job nor their own.
+/// The tests of each program that judge no time, neither that of a job nor their own, by the beginnings of their names.
 const SHARING: [(&str, &[&str]); 3] = [
     (
         "page",
@@ -62,11 +62,17 @@ const SHARING: [(&str, &[&str]); 3] = [
             "cuda_hook::",
             "cuda_sources::",
             "layouts::",
+            // All but the one of garbage collections, which use a core.
+            "lines::a_",
+            "lines::ranks_",
             "mishaps::",
             "nccl_calls::",
             "nccl_plugin::",
             "nvtx_ranges::",
+            "pytorch::",
+            "restarts::",
             "wheel::",
+            "workload::",
         ],
     ),
 ];
