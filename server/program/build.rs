@@ -21,9 +21,10 @@ fn main() {
         let name = file.strip_prefix(&dist).expect("dist contains it").to_string_lossy().replace('\\', "/");
         let sibling = |extension: &str| {
             let path = PathBuf::from(format!("{}.{extension}", file.display()));
-            if path.is_file() { format!("Some({})", embed(&path, &out)) } else { "None".into() }
+            embed(&path, &out).map_or_else(|| "None".into(), |bytes| format!("Some({bytes})"))
         };
-        let (plain, br, gz) = (embed(file, &out), sibling("br"), sibling("gz"));
+        let Some(plain) = embed(file, &out) else { continue };
+        let (br, gz) = (sibling("br"), sibling("gz"));
         writeln!(code, "    Asset {{ path: {name:?}, plain: {plain}, br: {br}, gz: {gz} }},")
             .expect("writing to a string cannot fail");
     }
@@ -32,11 +33,12 @@ fn main() {
 }
 
 /// Returns an expression for a file's bytes. The file is copied first: a later `cargo xtask web` removes files, and
-/// cargo may rebuild this crate before it runs this script again.
-fn embed(file: &Path, out: &Path) -> String {
-    let copy = out.join(file.file_name().expect("a file has a name"));
-    fs::copy(file, &copy).expect("OUT_DIR is writable");
-    format!("include_bytes!({copy:?})")
+/// cargo may rebuild this crate before it runs this script again. `None` if the file is gone: `cargo xtask web` may run at
+/// the same time, and then cargo runs this script again at the next build.
+fn embed(file: &Path, out: &Path) -> Option<String> {
+    let copy = out.join(file.file_name()?);
+    fs::copy(file, &copy).ok()?;
+    Some(format!("include_bytes!({copy:?})"))
 }
 
 fn list(folder: &Path, files: &mut Vec<PathBuf>) {
