@@ -88,7 +88,7 @@ pub struct Best<'a> {
 impl<'a> Best<'a> {
     /// Compares the [`medians`]; `None` without any.
     #[must_use]
-    pub fn of(medians: &[&'a CapRun]) -> Option<Self> {
+    pub fn find(medians: &[&'a CapRun]) -> Option<Self> {
         let by_time = |a: &&&CapRun, b: &&&CapRun| a.seconds_per_step.total_cmp(&b.seconds_per_step);
         let best = *medians.iter().min_by(by_time)?;
         let slowest = *medians.iter().max_by(by_time)?;
@@ -141,10 +141,10 @@ mod tests {
         let medians = medians(&runs);
         let times: Vec<(f64, f64)> = medians.iter().map(|run| (run.cap_mib, run.seconds_per_step)).collect();
         assert_eq!(times, [(1.0, 0.5), (2.0, 0.54), (4.0, 0.9), (8.0, 0.56)]);
-        let best = Best::of(&medians).unwrap();
+        let best = Best::find(&medians).unwrap();
         assert_eq!((best.best.cap_mib, best.slowest.cap_mib), (1.0, 4.0));
         assert_eq!(best.equally_good.iter().map(|run| run.cap_mib).collect::<Vec<_>>(), [2.0]);
         assert!((best.gain() - 4.0 / 9.0).abs() < 1e-12);
-        assert_eq!(Best::of(&[]), None);
+        assert_eq!(Best::find(&[]), None);
     }
 }

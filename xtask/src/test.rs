@@ -101,7 +101,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     step("lints", cargo().args(["clippy", "--release", "--all-targets"]).args(DENY))?;
     gpu::check_job(&DENY)?;
     step("build", &mut build(&[]))?;
-    let whole_jobs = test_crates(&more)?;
+    let [of_crates, whole_jobs] = test_programs()?;
+    test_crates(&of_crates, &more)?;
     page.join().map_err(|_| anyhow::anyhow!("the checks of the page panicked"))??;
     step("adding the page to the program", &mut build(&[]))?;
     if let Err(error) = wheel::run() {
@@ -130,16 +131,14 @@ fn check_page() -> anyhow::Result<()> {
     components::run(None)
 }
 
-/// Runs the tests of each crate with these variables. Returns the programs that test whole jobs.
-fn test_crates(variables: &[(&str, &str)]) -> anyhow::Result<Vec<String>> {
-    let [of_crates, whole_jobs] = test_programs()?;
+/// Runs the unit tests of all crates, these test programs and the examples in documentation, with these variables.
+fn test_crates(programs: &[String], variables: &[(&str, &str)]) -> anyhow::Result<()> {
     let mut tests = cargo();
     // `tidy` makes sure that programs have no tests of their own, so `--lib` suffices and programs are built once.
-    tests.args(["test", "--release", "--lib"]).args(of_crates.iter().flat_map(|name| ["--test", name]));
+    tests.args(["test", "--release", "--lib"]).args(programs.iter().flat_map(|name| ["--test", name]));
     tests.env(NOTHING_KEPT.0, NOTHING_KEPT.1).envs(variables.iter().copied());
     step("tests of each crate", &mut tests)?;
-    step("examples in documentation", cargo().args(["test", "--release", "--doc"]))?;
-    Ok(whole_jobs)
+    step("examples in documentation", cargo().args(["test", "--release", "--doc"]))
 }
 
 /// Checks the licenses and sources of all dependencies, if cargo-deny is installed.

@@ -79,7 +79,7 @@ const SHARING: [(&str, &[&str]); 3] = [
 
 /// Which tests of a program run, and how many at a time.
 enum Lane<'a> {
-    /// Those of the modules that share the machine, two at a time.
+    /// Those that share the machine, two at a time.
     Sharing(&'a [&'a str]),
     /// All but those, one at a time.
     Alone(&'a [&'a str]),
@@ -94,9 +94,9 @@ impl Lane<'_> {
         command.args(["test", "--release", "--test", program, "--"]);
         command.envs(variables.iter().copied());
         match self {
-            Self::Sharing(modules) => command.arg("--test-threads=2").args(*modules),
-            Self::Alone(modules) => {
-                command.arg("--test-threads=1").args(modules.iter().flat_map(|module| ["--skip", module]))
+            Self::Sharing(tests) => command.arg("--test-threads=2").args(*tests),
+            Self::Alone(sharing) => {
+                command.arg("--test-threads=1").args(sharing.iter().flat_map(|tests| ["--skip", tests]))
             }
             Self::Named(names) => command.args(["--test-threads=1", "--exact"]).args(*names),
         };
@@ -112,7 +112,7 @@ pub fn run(programs: &[String], variables: &[(&str, &str)]) -> anyhow::Result<Ve
         eprintln!("\n== tests of whole jobs, {program}");
         let began = Instant::now();
         let row = SHARING.iter().find(|(name, _)| name == program);
-        let sharing = row.map_or(&[][..], |(_, modules)| *modules);
+        let sharing = row.map_or(&[][..], |(_, tests)| *tests);
         let mut failed = Vec::new();
         if !sharing.is_empty() {
             failed.extend(failures(program, &Lane::Sharing(sharing), variables)?);

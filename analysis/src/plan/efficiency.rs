@@ -25,7 +25,7 @@ impl Efficiency {
     /// Returns the efficiency on `ranks` ranks, from predictions for some world sizes, fewest ranks first. The next larger one gives
     /// the more careful estimate.
     #[must_use]
-    pub fn among(predictions: &[ScalingPrediction], ranks: u32) -> Self {
+    pub fn from_predictions(predictions: &[ScalingPrediction], ranks: u32) -> Self {
         let known = predictions.iter().find(|prediction| prediction.ranks >= ranks).copied();
         known.map_or_else(|| Self::usual(ranks), Self::Predicted)
     }

@@ -37,19 +37,14 @@ pub enum NotTaken<E> {
 /// The reason why not all batches are stored.
 #[derive(Debug, thiserror::Error)]
 pub enum NotStored<E> {
-    /// No batch is stored.
     #[error("{0}")]
     Nothing(E),
-    /// Some batches are stored.
     #[error("run {run} is incomplete, because {stored} of its {batches} batches are stored: {reason:#}")]
     Partly {
-        /// The run.
         run: RunId,
-        /// How many of its batches are stored.
         stored: usize,
-        /// How many it has.
+        /// The number of all batches of the run.
         batches: usize,
-        /// Why the next one is not.
         reason: E,
     },
 }

@@ -35,7 +35,7 @@ pub fn read_steps(
     let (mut batches, mut damage) = (Vec::new(), Damages::default());
     if log_format::is_of_other_version(&bytes) {
         damage.add(|| {
-            "it is of another version than 1, which this program reads: use the release that wrote it".into()
+            "it has another version, and this program reads version 1: use the release that wrote it".into()
         });
     } else {
         for Gap { at, bytes } in gaps {

@@ -73,7 +73,7 @@ pub struct Line {
 
 impl Line {
     fn new(training: &Training, ranks: u32, predictions: &[ScalingPrediction]) -> Self {
-        let efficiency = Efficiency::among(predictions, ranks);
+        let efficiency = Efficiency::from_predictions(predictions, ranks);
         let days = efficiency.range().map(|range| training.days_range(ranks, range));
         Self { planned: training.on(ranks, efficiency.value()), days, efficiency }
     }
@@ -224,6 +224,6 @@ mod tests {
             "{}",
             plan.source(Some("r"))
         );
-        assert!(matches!(Efficiency::among(&[prediction(32, 0.8)], 64), Efficiency::Usual(_)));
+        assert!(matches!(Efficiency::from_predictions(&[prediction(32, 0.8)], 64), Efficiency::Usual(_)));
     }
 }

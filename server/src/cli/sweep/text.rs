@@ -56,7 +56,7 @@ pub(super) fn table(runs: &[CapRun]) -> String {
             (true, Some(accuracy)) => format!("{accuracy:>12.4}\n"),
         };
     }
-    if let Some(best) = Best::of(&medians) {
+    if let Some(best) = Best::find(&medians) {
         out += &sentences(&best);
     }
     out + &unknown_accuracies(runs)
