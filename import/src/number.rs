@@ -22,7 +22,7 @@ pub(crate) fn nanos(written: &str) -> Option<i64> {
         nanos = nanos.checked_mul(10)?.checked_add(digit)?;
     }
     if decimals.as_bytes().get(DECIMALS).is_some_and(|&byte| byte >= b'5') {
-        nanos += 1;
+        nanos = nanos.checked_add(1)?;
     }
     Some(if negative { -nanos } else { nanos })
 }
@@ -52,7 +52,7 @@ mod tests {
         assert_eq!(nanos("0.0005"), Some(1));
         assert_eq!(nanos("-1.5"), Some(-1_500));
         assert_eq!(nanos("1.5e3"), Some(1_500_000));
-        for bad in ["", "x", "1.x", "99999999999999999999", "1e300", "\"1\""] {
+        for bad in ["", "x", "1.x", "99999999999999999999", "1e300", "\"1\"", "9223372036854775.8075"] {
             assert_eq!(nanos(bad), None, "{bad}");
         }
     }

@@ -81,7 +81,6 @@ impl<R: BufRead> Read for Unpacked<R> {
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;
-    use std::time::{Duration, Instant};
 
     use flate2::Compression;
     use flate2::write::GzEncoder;
@@ -100,11 +99,11 @@ mod tests {
     fn a_text_that_is_far_longer_than_its_file_is_not_read_to_its_end() {
         for head in [&b"{\"traceEvents\": ["[..], b"{\"schemaVersion\": 1,"] {
             let file = bomb(head, 1_024);
-            let began = Instant::now();
-            let error = crate::read("bomb.json.gz", &file[..]).unwrap_err();
+            let mut unread = &file[..];
+            let error = crate::read("bomb.json.gz", &mut unread).unwrap_err();
             assert!(matches!(error, Unreadable::Swollen(_)), "{error}");
             assert!(error.to_string().contains("more than 200 times as long"), "{error}");
-            assert!(began.elapsed() < Duration::from_secs(5), "it took {:?}", began.elapsed());
+            assert!(unread.len() > file.len() / 2, "{} of {} bytes are left", unread.len(), file.len());
         }
     }
 

@@ -77,6 +77,10 @@ pub(super) fn explain(finding: &mut Finding, hosts: &Hosts<'_>, window: (ServerN
         let usual = usual_share(hosts, &suspects, window, |rank| rank.waited).unwrap_or(0.0);
         finding.reason = shares.taker(lost_share, usual).map(Reason::CoresTaken);
     }
+    let usual_wait = || usual_share(hosts, &suspects, window, Shares::training_waited_at_most);
+    if may_wait_in_own_code(finding) && shares.waits_longer(lost_share, usual_wait().unwrap_or(0.0)) {
+        finding.reason = shares.taker(lost_share, 0.0).map(Reason::CoresTaken).or(finding.reason);
+    }
     // Others that use the cores of all ranks do not explain why the same rank should be late.
     let is_taken = matches!(finding.reason, Some(Reason::CoresTaken(Taker::Processes | Taker::Ranks)));
     finding.is_scatter |= is_taken && shares_cores;
@@ -91,6 +95,11 @@ fn correct_turns(finding: &mut Finding, shares: &Shares) {
         finding.verdict.cause = Cause::Unknown;
         finding.evidence.retain(|evidence| !matches!(evidence, Evidence::RanksOffProcessor { .. }));
     }
+}
+
+/// Returns true if a line of the rank's own code may only show where its training thread waits for a core.
+fn may_wait_in_own_code(finding: &Finding) -> bool {
+    finding.verdict.cause == Cause::Host && finding.reason == Some(Reason::OwnCode)
 }
 
 /// Returns true if other processes use so much of the cores that a rank may be slow for it, although it is on a processor: two

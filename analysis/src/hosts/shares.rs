@@ -104,7 +104,7 @@ impl Shares {
         let least_memory = MIN_SHARE.max(MEMORY_EXPLAINS * lost_share);
         let contended = |share: f64| match self.waited {
             waited if waited - usual >= least => share,
-            waited if self.training_waited.unwrap_or(waited) >= least => share.min(MIN_SHARE),
+            _ if self.training_waited_at_most() >= least => share.min(MIN_SHARE),
             _ => 0.0,
         };
         let takers = [
@@ -117,6 +117,18 @@ impl Shares {
         ];
         let (most, taker) = takers.into_iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
         (most >= MIN_SHARE).then_some(taker)
+    }
+
+    /// Returns the time that the training thread waited for a core, in seconds per second. If it is not known which thread that is, it
+    /// waited at most as long as all threads.
+    pub(crate) fn training_waited_at_most(&self) -> f64 {
+        self.training_waited.unwrap_or(self.waited)
+    }
+
+    /// Returns true if the training thread waited for a core for so much longer than `usual`, in seconds per second, that this explains
+    /// a loss of `lost_share` of the time.
+    pub(crate) fn waits_longer(&self, lost_share: f64, usual: f64) -> bool {
+        self.training_waited_at_most() - usual >= MIN_SHARE.max(EXPLAINS * lost_share)
     }
 
     /// Returns the share of the time that the ranks may have waited for pages to be read from a disk.

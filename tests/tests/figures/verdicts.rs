@@ -12,6 +12,8 @@ use testkit::{crossover, fetch};
 /// How much longer a step of the troubled rank takes: several times as much as its work, so that the trouble exceeds what
 /// another process does to a job of four ranks on two cores.
 const PLANTED_MILLIS: f64 = 90.0;
+/// The number of processes that share a core with a rank.
+const BUSY_PER_CORE: usize = 3;
 
 fn train(data: &Path, steps: &str, more: &[&str]) -> anyhow::Result<Value> {
     let data_text = data.to_string_lossy();
@@ -91,7 +93,8 @@ fn processes_that_use_the_cores_of_a_rank_are_reported() -> anyhow::Result<()> {
         Ok(process)
     };
     let half = cores / 2;
-    let busy = (half..2 * half).map(busy).collect::<anyhow::Result<Vec<_>>>()?;
+    let cores_of_rank_1 = (half..2 * half).flat_map(|core| [core; BUSY_PER_CORE]);
+    let busy = cores_of_rank_1.map(busy).collect::<anyhow::Result<Vec<_>>>()?;
     let data = tempfile::tempdir()?;
     let arguments = ["-n", "2", "--data", &data.path().to_string_lossy(), "--", "char_lm", "--steps", "150"];
     let (code, printed, complaints) = Job::start(&arguments)?.finish()?;

@@ -84,7 +84,7 @@ impl NeededCells {
 fn axis(view: Span, exists: Span, pixels: f64) -> Option<(u64, Ends, Ends)> {
     let clip = |from: f64, to: f64| {
         let (from, to) = (from.max(exists.start).floor(), to.min(exists.end).ceil());
-        (to > from).then_some((from as u64, to as u64 - 1))
+        (to > from).then(|| (from as u64, to as u64 - 1))
     };
     let visible = clip(view.start, view.end)?;
     let mut per_cell = 1;

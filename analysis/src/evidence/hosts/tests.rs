@@ -192,6 +192,27 @@ fn a_rank_whose_training_thread_waits_for_no_core_loses_no_time_to_others() {
     assert!(says(20).starts_with("Rank 1 loses time on its host"), "{}", says(20));
 }
 
+#[test]
+fn a_line_in_which_a_rank_waits_for_a_core_is_not_the_reason() {
+    let reason = |cause, waited: u64, usual: u64| {
+        let taken = |waited| [(Ran, 250), (Busy, 990), (Stolen, 0), (Waited, waited), (MainWaited, waited)];
+        let ranks = [rank(7, "0", &taken(usual)), rank(8, "1", &taken(waited))];
+        let mut finding = against_rank_1(cause);
+        finding.reason = Some(Reason::OwnCode);
+        let fits = [Some(ClockFit::exact()); 2];
+        explain(
+            &mut finding,
+            &Hosts { ranks: &ranks, fits: &fits },
+            (ServerNanos(0), ServerNanos(10 * SECOND)),
+        );
+        finding.reason
+    };
+    assert_eq!(reason(Cause::Host, 700, 0), Some(Reason::CoresTaken(Taker::Processes)));
+    assert_eq!(reason(Cause::Host, 20, 0), Some(Reason::OwnCode), "it sleeps");
+    assert_eq!(reason(Cause::Host, 700, 690), Some(Reason::OwnCode), "the other rank waits as long");
+    assert_eq!(reason(Cause::Compute, 700, 0), Some(Reason::OwnCode), "it computes longer");
+}
+
 /// Host data is evidence only for the causes that it supports.
 #[test]
 fn a_busy_host_is_not_evidence_for_another_cause() {
