@@ -2,20 +2,26 @@
 //!
 //! `cargo test` builds the tests for WebAssembly and passes the program to a runner (`xtask/runner`), which runs it in headless Chromium.
 
-use crate::system::{BROWSER, build, cargo, ensure_tools, programs, root, step};
+use crate::system::{self, BROWSER, cargo, ensure_tools, programs, root, step};
 use crate::web;
 
 /// The program with which cargo runs the tests.
 const RUNNER: &str = "wasm-test-runner";
+const TESTS: [&str; 2] = ["test", "--lib"];
+
+/// Builds the tests.
+pub fn build() -> anyhow::Result<()> {
+    step("building the tests of components", web::for_browser(cargo().args(TESTS)).arg("--no-run"))
+}
 
 /// Builds and runs the tests; those whose names contain `filter`, if given.
 pub fn run(filter: Option<&str>) -> anyhow::Result<()> {
     ensure_tools(&BROWSER)?;
     web::ensure_target()?;
-    step("building the runner of tests in a browser", &mut build(&[RUNNER]))?;
+    step("building the runner of tests in a browser", &mut system::build(&[RUNNER]))?;
     step(
         "tests of components",
-        web::for_browser(cargo().args(["test", "--lib"]))
+        web::for_browser(cargo().args(TESTS))
             .args(filter)
             .env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER", programs().join(RUNNER))
             .env("CHROMEDRIVER", "chromedriver")

@@ -1,16 +1,19 @@
 //! `cargo xtask demo`: a real training run on four processes, with the dashboard open.
 
 use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
 
-use crate::system::{build, programs, step};
+use crate::system::{cargo, programs, step};
 use crate::web;
 
 /// The step from which rank 2 is a straggler. Its input takes 30 ms longer from then on.
 const FAULT_FROM: &str = "150";
 
+/// The profile of the demo's programs, and the name of their folder.
+const PROFILE: &str = "demo";
 /// The programs of the demo.
 const JOB: [&str; 2] = ["paceline", "char_lm"];
 
@@ -38,9 +41,9 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     );
     // The program holds the page. All else of it is built meanwhile, so that it only has to be linked again.
     let page = std::thread::Builder::new().name("page".into()).spawn(|| web::run(web::Size::Any))?;
-    step("building the server and the training job", &mut build(&JOB))?;
+    step("building the server and the training job", &mut build())?;
     page.join().map_err(|_| anyhow::anyhow!("building the page failed"))??;
-    step("adding the page to the server", &mut build(&JOB))?;
+    step("adding the page to the server", &mut build())?;
     if !options.healthy {
         eprintln!(
             "\nFrom step {FAULT_FROM} on, the input of rank 2 takes 30 ms longer, so that there is a \
@@ -50,7 +53,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let mut child = command(options)
         .stdout(Stdio::piped())
         .spawn()
-        .with_context(|| format!("cannot run {}", programs().join("paceline").display()))?;
+        .with_context(|| format!("cannot run {}", built("paceline").display()))?;
     let stdout = child.stdout.take().context("the job has no output")?;
     for line in BufReader::new(stdout).lines() {
         let line = line?;
@@ -66,8 +69,20 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Returns the command that builds the programs, in a profile and a folder of their own: the server is not optimized, and is not to be
+/// taken for the one of `cargo build --release`.
+fn build() -> Command {
+    let mut command = cargo();
+    command.args(["build", "--profile", PROFILE]).args(JOB.iter().flat_map(|program| ["--bin", program]));
+    command
+}
+
+fn built(program: &str) -> PathBuf {
+    programs().with_file_name(PROFILE).join(program)
+}
+
 fn command(options: &Options) -> Command {
-    let mut command = Command::new(programs().join("paceline"));
+    let mut command = Command::new(built("paceline"));
     command.args(["run", "-n", "4", "--name", "demo"]);
     if !options.exit {
         command.arg("--keep-serving");

@@ -1,5 +1,6 @@
 //! `cargo xtask test`: all checks that must pass before a change is merged.
 
+use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
@@ -35,6 +36,12 @@ const PYTHON: [Tool; 1] = [Tool {
 }];
 
 const DENY: [&str; 3] = ["--", "-D", "warnings"];
+
+/// The command that runs unit tests: an alias of `.cargo/config.toml`.
+const UNIT_TESTS: &str = "unit-tests";
+
+/// The package whose programs are measurements, which no test runs.
+const BENCHES: &str = "paceline-benches";
 
 /// Tests kill servers all the time, and the ports of these are used again: no later test is to send what their jobs could not.
 const NOTHING_KEPT: (&str, &str) = ("PACELINE_SPOOL_DIR", "");
@@ -75,8 +82,7 @@ pub fn quick() -> anyhow::Result<()> {
     eprintln!("\n== tidy");
     tidy::run()?;
     step("lints", cargo().args(["clippy", "--release", "--all-targets"]).args(DENY))?;
-    let unit_tests = ["test", "--release", "--lib"];
-    step("unit tests", cargo().args(unit_tests).env(NOTHING_KEPT.0, NOTHING_KEPT.1))?;
+    step("unit tests", cargo().arg(UNIT_TESTS).env(NOTHING_KEPT.0, NOTHING_KEPT.1))?;
     eprintln!(
         "\nThe quick checks passed in {:.0} s. `cargo xtask test` runs all.",
         began.elapsed().as_secs_f64()
@@ -100,11 +106,12 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let page = std::thread::Builder::new().name("page".into()).spawn(check_page)?;
     step("lints", cargo().args(["clippy", "--release", "--all-targets"]).args(DENY))?;
     gpu::check_job(&DENY)?;
-    step("build", &mut build(&[]))?;
-    let [of_crates, whole_jobs] = test_programs()?;
-    test_crates(&of_crates, &more)?;
+    let targets = Targets::read()?;
+    step("build", &mut targets.build())?;
+    targets.test_crates(&more)?;
     page.join().map_err(|_| anyhow::anyhow!("the checks of the page panicked"))??;
-    step("adding the page to the program", &mut build(&[]))?;
+    components::run(None)?;
+    step("adding the page to the program", &mut targets.build())?;
     if let Err(error) = wheel::run() {
         // The package index may be out of reach, and then so are the tests of the wheel.
         ensure!(!wheel::is_prepared(), "{error:#}");
@@ -113,7 +120,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     // The tools were installed above, so a test that does not find its tool has failed.
     let required = [("REQUIRE_BROWSER", "1"), ("REQUIRE_PROMETHEUS", "1"), NOTHING_KEPT];
     let variables: Vec<_> = required.into_iter().chain(more).collect();
-    let repeated = whole_jobs::run(&whole_jobs, &variables)?;
+    let repeated = whole_jobs::run(&targets.whole_jobs, &variables)?;
     gpu::accept(&programs(), &root().join("target/gpu-results"))?;
     eprintln!("\nAll checks passed in {:.0} s.", began.elapsed().as_secs_f64());
     for name in repeated {
@@ -122,23 +129,64 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds the page, and checks its size, its code and its components.
+/// Builds the page and the tests of its components, and checks its size and its code.
 fn check_page() -> anyhow::Result<()> {
     eprintln!("\n== web");
     web::run(web::Size::Small)?;
     web::check_size()?;
     step("lints, browser", web::for_browser(cargo().args(["clippy", "--all-targets"])).args(DENY))?;
-    components::run(None)
+    components::build()
 }
 
-/// Runs the unit tests of all crates, these test programs and the examples in documentation, with these variables.
-fn test_crates(programs: &[String], variables: &[(&str, &str)]) -> anyhow::Result<()> {
-    let mut tests = cargo();
-    // `tidy` makes sure that programs have no tests of their own, so `--lib` suffices and programs are built once.
-    tests.args(["test", "--release", "--lib"]).args(programs.iter().flat_map(|name| ["--test", name]));
-    tests.env(NOTHING_KEPT.0, NOTHING_KEPT.1).envs(variables.iter().copied());
-    step("tests of each crate", &mut tests)?;
-    step("examples in documentation", cargo().args(["test", "--release", "--doc"]))
+/// The programs of the workspace, by what they are for. They are named to cargo one by one: it would build a single package and its
+/// dependencies again, because other packages of the workspace request more features of the same libraries.
+#[derive(Default)]
+struct Targets {
+    /// What tests and users run.
+    programs: Vec<String>,
+    /// The test programs of all crates but `paceline-tests`.
+    of_crates: Vec<String>,
+    /// The test programs of `paceline-tests`.
+    whole_jobs: Vec<String>,
+}
+
+impl Targets {
+    fn read() -> anyhow::Result<Self> {
+        let metadata = cargo_metadata()?;
+        let mut targets = Self::default();
+        for package in metadata["packages"].as_array().context("cargo metadata lists no packages")? {
+            for target in package["targets"].as_array().into_iter().flatten() {
+                let list = match (target["kind"][0].as_str(), package["name"].as_str()) {
+                    (Some("bin"), Some(name)) if name != BENCHES => &mut targets.programs,
+                    (Some("test"), Some("paceline-tests")) => &mut targets.whole_jobs,
+                    (Some("test"), _) => &mut targets.of_crates,
+                    _ => continue,
+                };
+                list.extend(target["name"].as_str().map(str::to_owned));
+            }
+        }
+        Ok(targets)
+    }
+
+    /// Returns the command that builds all libraries, and the programs that tests run.
+    fn build(&self) -> Command {
+        let programs: Vec<&str> = self.programs.iter().map(String::as_str).collect();
+        let mut command = build(&programs);
+        command.arg("--lib");
+        command
+    }
+
+    /// Runs the unit tests of all crates, their test programs and the examples in documentation, with these variables.
+    fn test_crates(&self, variables: &[(&str, &str)]) -> anyhow::Result<()> {
+        let run = |what, command: &mut Command| {
+            step(what, command.env(NOTHING_KEPT.0, NOTHING_KEPT.1).envs(variables.iter().copied()))
+        };
+        // `tidy` makes sure that programs have no tests of their own, so those of libraries suffice and programs are built once.
+        run("unit tests", cargo().arg(UNIT_TESTS))?;
+        let programs = self.of_crates.iter().flat_map(|name| ["--test", name]);
+        run("test programs of crates", cargo().args(["test", "--release"]).args(programs))?;
+        step("examples in documentation", cargo().args(["test", "--release", "--doc"]))
+    }
 }
 
 /// Checks the licenses and sources of all dependencies, if cargo-deny is installed.
@@ -151,21 +199,4 @@ fn dependencies() -> anyhow::Result<()> {
         return Ok(());
     }
     step("dependencies", cargo().args(["deny", "check", "bans", "licenses", "sources"]))
-}
-
-/// Returns the names of the test programs of all crates but `paceline-tests`, and those of `paceline-tests`. Tests are run
-/// by program and not by package. Cargo would build a single package and its dependencies again, because other packages
-/// of the workspace request more features of the same libraries.
-fn test_programs() -> anyhow::Result<[Vec<String>; 2]> {
-    let metadata = cargo_metadata()?;
-    let mut programs = [Vec::new(), Vec::new()];
-    for package in metadata["packages"].as_array().context("cargo metadata lists no packages")? {
-        let of_the_whole = package["name"] == "paceline-tests";
-        for target in package["targets"].as_array().into_iter().flatten() {
-            if let (true, Some(name)) = (target["kind"][0] == "test", target["name"].as_str()) {
-                programs[usize::from(of_the_whole)].push(name.to_owned());
-            }
-        }
-    }
-    Ok(programs)
 }

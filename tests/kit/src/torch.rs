@@ -12,6 +12,10 @@ pub const RELEASES: [&str; 12] = [
     "2.4.1", "2.5.1", "2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0", "2.14.1",
     NEWEST,
 ];
+/// An old release, whose process groups have no hooks. Each run of the tests tries whether jobs are observed with it.
+pub const OLD: &str = "2.6.0";
+/// If this variable is set, all releases are tested (`cargo xtask test --all-torch`).
+const ALL: &str = "PACELINE_ALL_TORCH";
 /// The packages that PyTorch imports.
 const NEEDED: [&str; 10] = [
     "filelock==4.2.11",
@@ -31,6 +35,12 @@ const STUBS: &str = include_str!("../../tests/hooks/pytorch/stubs.py");
 const INSTALL: [&str; 7] =
     ["install", "--quiet", "--disable-pip-version-check", "--retries", "1", "--timeout", "20"];
 
+/// Returns true if all releases are tested.
+#[must_use]
+pub fn is_for_all() -> bool {
+    std::env::var_os(ALL).is_some()
+}
+
 /// A release of PyTorch for one Python, in a virtual environment.
 #[derive(Clone, Debug)]
 pub struct Torch {
@@ -46,6 +56,16 @@ impl Torch {
     #[must_use]
     pub fn newest() -> Self {
         Self::of(NEWEST)
+    }
+
+    /// Returns the old release for a test that is also made with the newest one. Unless all releases are tested, prints that this one
+    /// is skipped, and returns `None`.
+    #[must_use]
+    pub fn old_for(what: &str) -> Option<Self> {
+        if !is_for_all() {
+            fetch::skip(&format!("{what} with PyTorch {OLD}"), "only with `cargo xtask test --all-torch`");
+        }
+        is_for_all().then(|| Self::of(OLD))
     }
 
     /// Returns a release, for the Python of this machine.

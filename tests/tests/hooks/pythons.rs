@@ -8,10 +8,9 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, ensure};
 use testkit::fetch::skip;
 use testkit::programs::{Running, Server, said, wait_until};
-use testkit::torch::Torch;
+use testkit::torch::{Torch, is_for_all};
 
 use super::pytorch::{result_of, script};
-use super::releases::is_for_all;
 use super::wheel::Environment;
 
 /// The supported Pythons, each with the newest release of PyTorch that has wheels for it and is tested.

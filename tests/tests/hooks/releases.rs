@@ -7,14 +7,10 @@ use anyhow::{Context as _, ensure};
 use paceline::launch::python::Package;
 use serde_json::Value;
 use testkit::programs::{Server, get_json, program, report, said, wait_until};
-use testkit::torch::{RELEASES, Torch};
+use testkit::torch::{OLD, RELEASES, Torch, is_for_all};
 
 use super::pytorch::{attached, result_of, run, script, torchrun_of};
 
-/// If this variable is set, all releases are tested (`cargo xtask test --all-torch`).
-const ALL: &str = "PACELINE_ALL_TORCH";
-/// An old release, for each run of the tests.
-const OLD: &str = "2.6.0";
 /// The number of steps: recognizing them takes some seconds.
 const STEPS: &str = "400";
 
@@ -22,11 +18,6 @@ const STEPS: &str = "400";
 const PHASES: [&str; 4] = ["forward_nanos", "backward_nanos", "optimizer_nanos", "input_nanos"];
 /// The release from which on process groups have hooks.
 const HOOKS_SINCE: u32 = 14;
-
-/// Returns whether all releases are tested.
-pub(super) fn is_for_all() -> bool {
-    std::env::var_os(ALL).is_some()
-}
 
 /// Returns what the package says on the error stream of a job, without repetitions.
 fn words(output: &Output) -> Vec<String> {
