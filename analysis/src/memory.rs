@@ -108,13 +108,15 @@ impl Levels {
         let seconds = |at: MonoNanos| (at - begin) as f64 / 1e9;
         let points: Vec<(f64, f64)> =
             after_start.iter().map(|level| (seconds(level.at), level.bytes as f64)).collect();
-        let trend = rising_levels(&points).filter(|trend| trend.to >= (1.0 + MIN_SHARE) * trend.from)?;
-        let newest = self.newest?;
-        Some(Growth {
+        let (trend, newest) = (rising_levels(&points)?, self.newest?);
+        let seconds = seconds(newest.at);
+        // What came at once, in the first seconds for instance, says nothing about what comes.
+        let is_steady = trend.slope * seconds >= MIN_SHARE * trend.from;
+        (is_steady && trend.to >= (1.0 + MIN_SHARE) * trend.from).then_some(Growth {
             trend,
             from: trend.from as u64,
             to: newest.bytes,
-            seconds: seconds(newest.at),
+            seconds,
             left: self.left,
         })
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::wording::memory::time_left;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -78,6 +79,20 @@ fn memory_that_levels_off_or_hardly_grows_is_not_named() {
     let steps = |second: u64| if second > 150 { 2 * GIB } else { GIB };
     assert_eq!(grown(vec![host(300, steps)]), []);
     assert_eq!(grown(vec![host(20, leaks(50 * MIB))]), [], "too short");
+}
+
+#[test]
+fn memory_that_hardly_grows_after_the_start_is_not_named() {
+    let fills = |second: u64| 38 * MIB + second.min(8) * 20 * MIB + 18_000 * second;
+    assert_eq!(grown(vec![host(27, fills)]), []);
+}
+
+#[test]
+fn a_time_that_is_hardly_known_has_no_end() {
+    let time = |soonest_seconds, latest_seconds| time_left(&TimeLeft { soonest_seconds, latest_seconds });
+    assert_eq!(time(1_920.0, 1.2e6), "in 32 min at the earliest");
+    assert_eq!(time(480.0, 540.0), "in 8 to 9 min");
+    assert_eq!(time(480.0, 481.0), "in about 8 min");
 }
 
 #[test]

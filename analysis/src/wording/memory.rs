@@ -6,6 +6,8 @@ use super::Who;
 
 /// The time from which how much is left is not said more precisely, in days: jobs seldom run longer.
 const LONG_DAYS: f64 = 30.0;
+/// The ratio of the latest time to the soonest from which the latest says nothing.
+const WIDE: f64 = 10.0;
 
 /// Returns the sentence and the advice. `ranks` is the number of ranks of the run.
 pub(crate) fn words(growth: &MemoryGrowth, ranks: u32) -> (String, String) {
@@ -32,7 +34,7 @@ pub(crate) fn words(growth: &MemoryGrowth, ranks: u32) -> (String, String) {
         units::nanos(growth.over_seconds * 1e9)
     );
     let until = match growth.time_left.as_result() {
-        Ok(left) => format!("At this rate, {limit} is full in {}", time(left)),
+        Ok(left) => format!("At this rate, {limit} is full {}", time_left(left)),
         Err(reason) => format!("When it is full is not known, because {reason}"),
     };
     (format!("{}. {until}.", units::capitalized(&grown)), advice.to_owned())
@@ -43,10 +45,10 @@ const OF_HOST: &str = "Find what is kept in every step: tensors in a list (store
 const OF_DEVICE: &str = "Find what is kept in every step: a loss that is summed with its graph (use detach() or item()), outputs in \
     a list, hooks that are registered again. torch.cuda.memory._record_memory_history shows who allocates.";
 
-/// Returns a range of time: `8 to 9 min`, or one time if both ends are alike.
-fn time(left: &TimeLeft) -> String {
+/// Returns when: `in 8 to 9 min`, `in about 8 min`, or only the earliest time if the latest is hardly known.
+pub(crate) fn time_left(left: &TimeLeft) -> String {
     if left.soonest_seconds >= LONG_DAYS * 86_400.0 {
-        return format!("more than {LONG_DAYS} days");
+        return format!("in more than {LONG_DAYS} days");
     }
     let (unit, seconds) = match left.soonest_seconds {
         short if short < 120.0 => ("s", 1.0),
@@ -56,9 +58,11 @@ fn time(left: &TimeLeft) -> String {
     };
     let [soonest, latest] =
         [left.soonest_seconds, left.latest_seconds].map(|time| units::count((time / seconds).round() as u64));
-    if soonest == latest {
-        format!("about {soonest} {unit}")
+    if left.latest_seconds > WIDE * left.soonest_seconds {
+        format!("in {soonest} {unit} at the earliest")
+    } else if soonest == latest {
+        format!("in about {soonest} {unit}")
     } else {
-        format!("{soonest} to {latest} {unit}")
+        format!("in {soonest} to {latest} {unit}")
     }
 }
