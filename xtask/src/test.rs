@@ -77,7 +77,7 @@ const LONG: [(&str, &str); 3] =
 /// How much of what is drawn by chance the quick checks try: the simulation of storage would take a minute.
 const FEW_SEEDS: (&str, &str) = ("PACELINE_SEEDS", "200");
 
-/// Runs the checks that take a minute or two once the workspace is built. They need no tools but Rust.
+/// Runs the checks that take two or three minutes once the workspace is built. They need no tools but Rust.
 pub fn quick() -> anyhow::Result<()> {
     let began = Instant::now();
     ensure_components()?;
