@@ -110,7 +110,7 @@ impl Levels {
             after_start.iter().map(|level| (seconds(level.at), level.bytes as f64)).collect();
         let (trend, newest) = (rising_levels(&points)?, self.newest?);
         let seconds = seconds(newest.at);
-        // What came at once, in the first seconds for instance, says nothing about what comes.
+        // Memory that was taken at once, in the first seconds for instance, says nothing about later.
         let is_steady = trend.slope * seconds >= MIN_SHARE * trend.from;
         (is_steady && trend.to >= (1.0 + MIN_SHARE) * trend.from).then_some(Growth {
             trend,

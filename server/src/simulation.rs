@@ -57,15 +57,15 @@ const WAIT_NANOS: Range<i64> = 100_000_000..300_000_000;
 
 #[test]
 fn acknowledged_batches_are_on_disk_or_reported_as_damaged_in_even_seeds() {
-    play_every_second(0);
+    play_every_other(0);
 }
 
 #[test]
 fn acknowledged_batches_are_on_disk_or_reported_as_damaged_in_odd_seeds() {
-    play_every_second(1);
+    play_every_other(1);
 }
 
-fn play_every_second(first: u64) {
+fn play_every_other(first: u64) {
     let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     if let Some(seed) = number("PACELINE_SEED") {
         if seed % 2 == first {

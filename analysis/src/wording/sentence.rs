@@ -244,7 +244,7 @@ fn slowed(finding: &Finding, who: &Who<'_>) -> String {
 /// Returns where in the code the time is spent, if stacks show it.
 fn place(finding: &Finding) -> String {
     let place = finding.evidence.iter().find_map(|evidence| match evidence {
-        // A rank waits for a core in whatever line it is.
+        // Any line may be the one in which a rank waits for a core.
         Evidence::InCode { .. } if matches!(finding.reason, Some(Reason::CoresTaken(_))) => None,
         // Where other ranks are as well, the line does not say why this one is late.
         Evidence::InCode { place, .. } if finding.verdict.cause.is_slow_compute() && place.is_common() => {
