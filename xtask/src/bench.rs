@@ -1,6 +1,6 @@
 //! `cargo xtask bench`: measurements. Raw results are stored under `benches/results`.
 
-use crate::system::{BROWSER, build, cargo, ensure_tools, programs, step};
+use crate::system::{BROWSER, Profile, cargo, ensure_tools, step};
 use crate::test::MONITORING;
 use crate::web;
 
@@ -106,6 +106,6 @@ fn bench(package: &str, name: &str) -> anyhow::Result<()> {
 
 /// Builds all programs, which a measurement may start, then runs it.
 fn measure(program: &str) -> anyhow::Result<()> {
-    step("building", &mut build(&[]))?;
-    step(program, &mut std::process::Command::new(programs().join(program)))
+    step("building", &mut Profile::Release.build(&[]))?;
+    step(program, &mut std::process::Command::new(Profile::Release.folder().join(program)))
 }

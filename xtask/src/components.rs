@@ -2,7 +2,7 @@
 //!
 //! `cargo test` builds the tests for WebAssembly and passes the program to a runner (`xtask/runner`), which runs it in headless Chromium.
 
-use crate::system::{self, BROWSER, cargo, ensure_tools, programs, root, step};
+use crate::system::{BROWSER, Profile, cargo, ensure_tools, root, step};
 use crate::web;
 
 /// The program with which cargo runs the tests.
@@ -18,12 +18,12 @@ pub fn build() -> anyhow::Result<()> {
 pub fn run(filter: Option<&str>) -> anyhow::Result<()> {
     ensure_tools(&BROWSER)?;
     web::ensure_target()?;
-    step("building the runner of tests in a browser", &mut system::build(&[RUNNER]))?;
+    step("building the runner of tests in a browser", &mut Profile::Dev.build(&[RUNNER]))?;
     step(
         "tests of components",
         web::for_browser(cargo().args(TESTS))
             .args(filter)
-            .env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER", programs().join(RUNNER))
+            .env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUNNER", Profile::Dev.folder().join(RUNNER))
             .env("CHROMEDRIVER", "chromedriver")
             .env("WASM_BINDGEN_TEST_WEBDRIVER_JSON", root().join("web/webdriver.json"))
             // Seconds, until the driver listens, and for all tests together.

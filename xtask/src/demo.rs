@@ -1,21 +1,18 @@
 //! `cargo xtask demo`: a real training run on four processes, with the dashboard open.
 
 use std::io::{BufRead as _, BufReader};
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
 
-use crate::system::{cargo, programs, step};
+use crate::system::{Profile, step};
 use crate::web;
 
 /// The step from which rank 2 is a straggler. Its input takes 30 ms longer from then on.
 const FAULT_FROM: &str = "150";
 
-/// The profile of the demo's programs, and the name of their folder.
-const PROFILE: &str = "demo";
-/// The programs of the demo.
-const JOB: [&str; 2] = ["paceline", "char_lm"];
+const SERVER: &str = "paceline";
+const TRAINING: &str = "char_lm";
 
 /// The options of the demo.
 #[derive(clap::Args)]
@@ -41,19 +38,17 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     );
     // The program holds the page. All else of it is built meanwhile, so that it only has to be linked again.
     let page = std::thread::Builder::new().name("page".into()).spawn(|| web::run(web::Size::Any))?;
-    step("building the server and the training job", &mut build())?;
+    step("building the server and the training job", &mut Profile::Dev.build(&[SERVER, TRAINING]))?;
     page.join().map_err(|_| anyhow::anyhow!("building the page failed"))??;
-    step("adding the page to the server", &mut build())?;
+    step("adding the page to the server", &mut Profile::Dev.build(&[SERVER, TRAINING]))?;
     if !options.healthy {
         eprintln!(
             "\nFrom step {FAULT_FROM} on, the input of rank 2 takes 30 ms longer, so that there is a \
              straggler to find. Use --healthy for a run without it."
         );
     }
-    let mut child = command(options)
-        .stdout(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("cannot run {}", built("paceline").display()))?;
+    let mut child =
+        command(options).stdout(Stdio::piped()).spawn().with_context(|| format!("cannot run {SERVER}"))?;
     let stdout = child.stdout.take().context("the job has no output")?;
     for line in BufReader::new(stdout).lines() {
         let line = line?;
@@ -69,25 +64,13 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the command that builds the programs, in a profile and a folder of their own: the server is not optimized, and is not to be
-/// taken for the one of `cargo build --release`.
-fn build() -> Command {
-    let mut command = cargo();
-    command.args(["build", "--profile", PROFILE]).args(JOB.iter().flat_map(|program| ["--bin", program]));
-    command
-}
-
-fn built(program: &str) -> PathBuf {
-    programs().with_file_name(PROFILE).join(program)
-}
-
 fn command(options: &Options) -> Command {
-    let mut command = Command::new(built("paceline"));
+    let mut command = Command::new(Profile::Dev.folder().join(SERVER));
     command.args(["run", "-n", "4", "--name", "demo"]);
     if !options.exit {
         command.arg("--keep-serving");
     }
-    command.args(["--", "char_lm"]);
+    command.args(["--", TRAINING]);
     if let Some(steps) = options.steps {
         command.args(["--steps", &steps.to_string()]);
     }

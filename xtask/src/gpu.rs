@@ -9,7 +9,7 @@ use anyhow::{Context as _, ensure};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use crate::system::{build, cargo, programs, root, step};
+use crate::system::{Profile, cargo, root, step};
 use crate::web;
 
 /// The programs and libraries that `gpu/accept.sh` uses, in addition to the job.
@@ -27,7 +27,7 @@ const CAPABILITY: &str = "80";
 pub fn run() -> anyhow::Result<()> {
     // The server embeds the page.
     web::run(web::Size::Small)?;
-    step("building", &mut build(&[]))?;
+    step("building", &mut Profile::Release.build(&[]))?;
     let job = job()?;
     let packed = root().join("target/gpu");
     if packed.exists() {
@@ -36,7 +36,7 @@ pub fn run() -> anyhow::Result<()> {
     std::fs::create_dir_all(&packed)?;
     let mut bytes = 0;
     for program in PROGRAMS {
-        let from = programs().join(program);
+        let from = Profile::Release.folder().join(program);
         bytes += std::fs::copy(&from, packed.join(program))
             .with_context(|| format!("cannot copy {}", from.display()))?;
     }
@@ -64,8 +64,9 @@ fn compress(from: &Path, to: &Path) -> anyhow::Result<u64> {
 /// Returns `None`, with the reason on standard error, if the toolkit is not available.
 fn job() -> anyhow::Result<Option<PathBuf>> {
     eprintln!("\n== CUDA's compiler");
-    let output =
-        Command::new(programs().join("cuda_toolkit")).stderr(std::process::Stdio::inherit()).output()?;
+    let output = Command::new(Profile::Release.folder().join("cuda_toolkit"))
+        .stderr(std::process::Stdio::inherit())
+        .output()?;
     if output.status.code() == Some(SKIPPED) {
         return Ok(None);
     }
@@ -79,15 +80,12 @@ fn job() -> anyhow::Result<Option<PathBuf>> {
     Ok(Some(target.join("release").join(JOB)))
 }
 
-/// Checks the Rust code of the job for GPUs, with a stub in place of CUDA's compiler.
-pub fn check_job(deny: &[&str]) -> anyhow::Result<()> {
-    let stand_in = root().join("target/nvcc");
-    let compiler = stand_in.join("bin/nvcc");
-    std::fs::create_dir_all(stand_in.join("bin"))?;
-    std::fs::copy(root().join("xtask/src/nvcc.sh"), &compiler)?;
-    let mut check = cargo();
-    check.args(["clippy", "--release", "--features", "paceline-examples/cuda"]).args(deny);
-    step("lints, jobs on GPUs", with_toolkit(&stand_in, &mut check)?)
+/// Makes a command check the code for GPUs as well, with a stub in place of CUDA's compiler.
+pub fn with_stub(command: &mut Command) -> anyhow::Result<&mut Command> {
+    let stub = root().join("target/nvcc");
+    std::fs::create_dir_all(stub.join("bin"))?;
+    std::fs::copy(root().join("xtask/src/nvcc.sh"), stub.join("bin/nvcc"))?;
+    with_toolkit(&stub, command.args(["--features", "paceline-examples/cuda"]))
 }
 
 /// Makes a command build with the toolkit in this folder and no other.

@@ -16,6 +16,8 @@ mod whole_jobs;
 
 use clap::Parser;
 
+use system::Profile;
+
 /// Builds, tests and measures Paceline.
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask", disable_help_subcommand = true)]
@@ -29,7 +31,11 @@ enum Xtask {
     /// Build the dashboard into target/dist
     Web,
     /// Build the Python package into target/wheels
-    Wheel,
+    Wheel {
+        /// Build it as the tests use it, not optimized, into target/debug/wheels
+        #[arg(long)]
+        dev: bool,
+    },
     /// Test the dashboard's components in headless Chromium
     Components {
         /// Tests whose names contain this text; all if not given
@@ -57,7 +63,10 @@ fn main() -> anyhow::Result<()> {
         Xtask::Check => test::quick(),
         Xtask::Test(options) => test::run(&options),
         Xtask::Web => web::run(web::Size::Small),
-        Xtask::Wheel => wheel::run().map(drop),
+        Xtask::Wheel { dev } => {
+            wheel::run(if dev { Profile::Dev } else { Profile::Release })?;
+            Ok(())
+        }
         Xtask::Components { filter } => components::run(filter.as_deref()),
         Xtask::Bench { names } => names.into_iter().try_for_each(bench::run),
         Xtask::Gpu => gpu::run(),

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::system::{BROWSER, build, ensure_tools, programs, root, step};
+use crate::system::{BROWSER, Profile, ensure_tools, root, step};
 
 use crate::web;
 
@@ -21,6 +21,9 @@ pub fn screens() -> anyhow::Result<()> {
 fn take(program: &str, folder: &Path) -> anyhow::Result<()> {
     ensure_tools(&BROWSER)?;
     web::run(web::Size::Small)?;
-    step("building the server and the training job", &mut build(&["paceline", "char_lm", program]))?;
-    step(program, Command::new(programs().join(program)).arg(folder))
+    step(
+        "building the server and the training job",
+        &mut Profile::Dev.build(&["paceline", "char_lm", program]),
+    )?;
+    step(program, Command::new(Profile::Dev.folder().join(program)).arg(folder))
 }

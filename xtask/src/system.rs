@@ -19,12 +19,42 @@ pub fn cargo() -> Command {
     command
 }
 
-/// Returns a command that builds these programs of the workspace; all libraries and programs if the list is empty.
-pub fn build(programs: &[&str]) -> Command {
-    let mut command = cargo();
-    command.args(["build", "--release"]);
-    command.args(programs.iter().flat_map(|program| ["--bin", program]));
-    command
+/// How programs are built. Cargo.toml has what is optimized in each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profile {
+    /// For tests and the demo.
+    Dev,
+    /// For what is shipped or measured.
+    Release,
+}
+
+impl Profile {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Dev => "dev",
+            Self::Release => "release",
+        }
+    }
+
+    /// Returns a command that builds these programs of the workspace; all libraries and programs if the list is empty.
+    pub fn build(self, programs: &[&str]) -> Command {
+        let mut command = cargo();
+        command.args(["build", "--profile", self.name()]);
+        command.args(programs.iter().flat_map(|program| ["--bin", program]));
+        command
+    }
+
+    /// Returns the folder of the built programs.
+    pub fn folder(self) -> PathBuf {
+        target().join(if self == Self::Dev { "debug" } else { "release" })
+    }
+}
+
+/// Returns cargo's target folder: this program is two folders below it.
+pub fn target() -> PathBuf {
+    let here = std::env::current_exe().ok();
+    let target = here.as_deref().and_then(Path::parent).and_then(Path::parent);
+    target.map_or_else(|| root().join("target"), Path::to_owned)
 }
 
 /// Returns cargo's metadata about the members of the workspace.
@@ -32,14 +62,6 @@ pub fn cargo_metadata() -> anyhow::Result<Value> {
     let output = cargo().args(["metadata", "--format-version", "1", "--no-deps"]).output()?;
     ensure!(output.status.success(), "cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr));
     Ok(serde_json::from_slice(&output.stdout)?)
-}
-
-/// Returns the folder of the built programs.
-pub fn programs() -> PathBuf {
-    std::env::current_exe()
-        .ok()
-        .and_then(|exe| exe.parent().map(PathBuf::from))
-        .unwrap_or_else(|| root().join("target/release"))
 }
 
 /// Runs one step of a longer command, and prints its name and how long it took.

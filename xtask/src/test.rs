@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Context as _, ensure};
 
 use crate::system::{
-    BROWSER, Tool, build, cargo, cargo_metadata, ensure_components, ensure_tools, programs, root, step,
+    BROWSER, Profile, Tool, cargo, cargo_metadata, ensure_components, ensure_tools, root, step,
 };
 use crate::{components, gpu, tidy, web, wheel, whole_jobs};
 
@@ -37,8 +37,8 @@ const PYTHON: [Tool; 1] = [Tool {
 
 const DENY: [&str; 3] = ["--", "-D", "warnings"];
 
-/// The command that runs unit tests: an alias of `.cargo/config.toml`.
-const UNIT_TESTS: &str = "unit-tests";
+/// The command that runs unit tests. `tidy` makes sure that programs have no tests of their own, so those of libraries suffice.
+const UNIT_TESTS: [&str; 2] = ["test", "--lib"];
 
 /// The package whose programs are measurements, which no test runs.
 const BENCHES: &str = "paceline-benches";
@@ -84,9 +84,9 @@ pub fn quick() -> anyhow::Result<()> {
     step("format", cargo().args(["fmt", "--all", "--check"]))?;
     eprintln!("\n== tidy");
     tidy::run()?;
-    step("lints", cargo().args(["clippy", "--release", "--all-targets"]).args(DENY))?;
+    lints()?;
     let mut tests = cargo();
-    tests.arg(UNIT_TESTS).envs([NOTHING_KEPT, FEW_SEEDS]);
+    tests.args(UNIT_TESTS).envs([NOTHING_KEPT, FEW_SEEDS]);
     step("unit tests", &mut tests)?;
     eprintln!(
         "\nThe quick checks passed in {:.0} s. `cargo xtask test` runs all.",
@@ -109,15 +109,14 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let more = options.variables();
     // The last part of the page's build uses one core. What is native is built and tested meanwhile.
     let page = std::thread::Builder::new().name("page".into()).spawn(check_page)?;
-    step("lints", cargo().args(["clippy", "--release", "--all-targets"]).args(DENY))?;
-    gpu::check_job(&DENY)?;
+    lints()?;
     let targets = Targets::read()?;
     step("build", &mut targets.build())?;
     targets.test_crates(&more)?;
     page.join().map_err(|_| anyhow::anyhow!("the checks of the page panicked"))??;
     components::run(None)?;
     step("adding the page to the program", &mut targets.build())?;
-    if let Err(error) = wheel::run() {
+    if let Err(error) = wheel::run(Profile::Dev) {
         // The package index may be out of reach, and then so are the tests of the wheel.
         ensure!(!wheel::is_prepared(), "{error:#}");
         eprintln!("SKIP the Python package: {error:#}");
@@ -125,22 +124,34 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     // The tools were installed above, so a test that does not find its tool has failed.
     let required = [("REQUIRE_BROWSER", "1"), ("REQUIRE_PROMETHEUS", "1"), NOTHING_KEPT];
     let variables: Vec<_> = required.into_iter().chain(more).collect();
-    let repeated = whole_jobs::run(&targets.whole_jobs, &variables)?;
-    gpu::accept(&programs(), &root().join("target/gpu-results"))?;
-    eprintln!("\nAll checks passed in {:.0} s.", began.elapsed().as_secs_f64());
-    for name in repeated {
-        eprintln!("DISTURBED {name}: failed, then passed alone; find out why");
+    whole_jobs::run(&targets.whole_jobs, &variables)?;
+    if options.long {
+        beyond()?;
     }
+    gpu::accept(&Profile::Dev.folder(), &root().join("target/gpu-results"))?;
+    eprintln!("\nAll checks passed in {:.0} s.", began.elapsed().as_secs_f64());
     Ok(())
 }
 
-/// Builds the page and the tests of its components, and checks its size and its code.
+/// Checks what compiles everything once more.
+fn beyond() -> anyhow::Result<()> {
+    let checks = ["--config", "profile.dev.overflow-checks=true"];
+    step("unit tests with overflow checks", cargo().args(UNIT_TESTS).args(checks))?;
+    // Their sizes are limited.
+    wheel::run(Profile::Release).map(drop)
+}
+
+fn lints() -> anyhow::Result<()> {
+    let mut command = cargo();
+    step("lints", gpu::with_stub(command.args(["clippy", "--all-targets"]))?.args(DENY))
+}
+
+/// Builds the page and the tests of its components, and checks its code.
 fn check_page() -> anyhow::Result<()> {
-    eprintln!("\n== web");
-    web::run(web::Size::Small)?;
-    web::check_size()?;
     step("lints, browser", web::for_browser(cargo().args(["clippy", "--all-targets"])).args(DENY))?;
-    components::build()
+    components::build()?;
+    eprintln!("\n== web");
+    web::run(web::Size::Any)
 }
 
 /// The programs of the workspace, by what they are for. They are named to cargo one by one: it would build a single package and its
@@ -176,7 +187,7 @@ impl Targets {
     /// Returns the command that builds all libraries, and the programs that tests run.
     fn build(&self) -> Command {
         let programs: Vec<&str> = self.programs.iter().map(String::as_str).collect();
-        let mut command = build(&programs);
+        let mut command = Profile::Dev.build(&programs);
         command.arg("--lib");
         command
     }
@@ -186,11 +197,10 @@ impl Targets {
         let run = |what, command: &mut Command| {
             step(what, command.env(NOTHING_KEPT.0, NOTHING_KEPT.1).envs(variables.iter().copied()))
         };
-        // `tidy` makes sure that programs have no tests of their own, so those of libraries suffice and programs are built once.
-        run("unit tests", cargo().arg(UNIT_TESTS))?;
+        run("unit tests", cargo().args(UNIT_TESTS))?;
         let programs = self.of_crates.iter().flat_map(|name| ["--test", name]);
-        run("test programs of crates", cargo().args(["test", "--release"]).args(programs))?;
-        step("examples in documentation", cargo().args(["test", "--release", "--doc"]))
+        run("test programs of crates", cargo().arg("test").args(programs))?;
+        step("examples in documentation", cargo().args(["test", "--doc"]))
     }
 }
 

@@ -134,12 +134,13 @@ fn compile(target: &Path, size: Size) -> anyhow::Result<PathBuf> {
     Ok(target.join(WASM_TARGET).join(size.profile()).join("web.wasm"))
 }
 
-/// Completes a cargo command for the dashboard, so that every command uses the same libraries. They are in a target folder
-/// of their own: this build and native builds share no lock and rebuild nothing of each other.
+/// Completes a cargo command that checks or tests the dashboard, so that it uses the libraries of the quick build.
 pub fn for_browser(command: &mut Command) -> &mut Command {
-    in_profile(command, Size::Small.profile())
+    in_profile(command, Size::Any.profile())
 }
 
+/// Completes a cargo command for the dashboard. Its libraries are in a target folder of their own: this build and native builds share no
+/// lock and rebuild nothing of each other.
 fn in_profile<'a>(command: &'a mut Command, profile: &str) -> &'a mut Command {
     command
         .args(["--package", "paceline-web", "--profile", profile, "--target", WASM_TARGET])

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use wire::batch::total;
 use wire::stacks::{Frame, Profile, Stack, ThreadRole};
 
 use super::{Place, frames_of, is_library};
@@ -43,9 +44,9 @@ pub fn workers_at_work(profile: &Profile) -> Option<f64> {
     let workers = || profile.threads.iter().filter(|thread| thread.role == ThreadRole::Worker);
     let loads =
         |stack: &&Stack| frames_of(profile, stack).iter().any(|frame| frame.file.contains(WORKER_FETCHES));
-    let at_work: u64 =
-        workers().flat_map(|thread| thread.stacks.iter().filter(loads)).map(|stack| stack.count).sum();
-    let samples: u64 = workers().map(|thread| thread.samples).sum();
+    let at_work =
+        total(workers().flat_map(|thread| thread.stacks.iter().filter(loads)).map(|stack| stack.count));
+    let samples = total(workers().map(|thread| thread.samples));
     (samples > 0).then(|| at_work as f64 / samples as f64)
 }
 

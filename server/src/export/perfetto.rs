@@ -305,7 +305,7 @@ impl<W: Write> Writer<W> {
             name_iid: Some(name),
             debug_annotations: self.bucket_arguments(bucket),
             // A collective is a flow: Perfetto draws arrows between its slices. The id 0 means no flow.
-            flow_ids: vec![bucket.sequence + 1],
+            flow_ids: vec![bucket.sequence.wrapping_add(1)],
             ..TrackEvent::default()
         };
         self.slice(track, event, bucket.start, bucket.end, |writer| {

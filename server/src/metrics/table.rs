@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use wire::batch::DropReason;
+use wire::batch::{DropReason, total};
 use wire::live::Part;
 use wire::views::{Culprit, Report, RunState, Verdict, VerdictState};
 
@@ -23,9 +23,7 @@ pub(super) const FAMILIES: &[Family] = &[
         name: "paceline_bucket_bytes_total",
         help: "Payload of all collectives, in bytes, counted once for all ranks.",
         labels: &[],
-        values: StepCount(|step| {
-            step.collectives.iter().map(|collective| collective.bytes).sum::<u64>() as f64
-        }),
+        values: StepCount(|step| total(step.collectives.iter().map(|collective| collective.bytes)) as f64),
     },
     // Of the ranks in steps that were observed in full. What is only assumed is not counted: a missing figure has no series.
     Family {

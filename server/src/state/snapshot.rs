@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use analysis::baseline::{self, Baseline};
 use analysis::step::StepAnalysis;
+use wire::batch::total;
 use wire::ids::RunId;
 use wire::live::{FLAG_MISSING, FLAG_SHADOW, Part, StepColumns};
 use wire::views::{Report, RunSummary};
@@ -68,7 +69,7 @@ pub fn columns(steps: &[Arc<StepAnalysis>], ranks: u32, reset: bool) -> StepColu
         out.step.push(step.step.0);
         out.ended_unix_nanos.push(step.window.map_or(0, |(_, end)| end.0.max(0).unsigned_abs()));
         out.step_nanos.push(step.step_nanos() as f32);
-        out.samples.push(step.present().map(|(_, rank)| rank.samples).sum());
+        out.samples.push(total(step.present().map(|(_, rank)| rank.samples)));
         let overlap = step.overlap().filter(|_| step.is_observed_in_full());
         out.overlap.push(overlap.map_or(f32::NAN, |overlap| overlap as f32));
         for (column, mean) in out.parts.iter_mut().zip(mean_parts(step)) {

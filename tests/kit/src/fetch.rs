@@ -6,6 +6,8 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use crate::programs;
+
 /// The exit code of a program that skipped its task, as in automake.
 pub const SKIPPED: u8 = 77;
 
@@ -16,12 +18,10 @@ pub const INSTALL_SECONDS: &str = "420";
 /// Returns `target/NAME`, next to the folder of the tested programs.
 ///
 /// # Panics
-/// Panics if the tests are built without `--release`.
+/// Panics if this program has no file.
 #[must_use]
 pub fn folder(name: &str) -> PathBuf {
-    let test = std::env::current_exe().expect("the test has no file");
-    let release = test.ancestors().find(|folder| folder.ends_with("release"));
-    release.and_then(Path::parent).expect("build the tests with --release").join(name)
+    programs::folder().with_file_name(name)
 }
 
 /// Fills a folder once with `fill`. Returns false and prints the reason on standard error if `fill` fails. A folder

@@ -21,15 +21,24 @@ pub type Answer = ureq::http::Response<ureq::Body>;
 /// Returns the path of a built program.
 ///
 /// # Panics
-/// Panics if the program is not built; run `cargo build --release` first.
+/// Panics if the program is not built; run `cargo build` first, in the profile of the test or bench.
 #[must_use]
 pub fn program(name: &str) -> PathBuf {
-    let test = std::env::current_exe().expect("the test has no file");
-    let folder =
-        test.ancestors().find(|folder| folder.ends_with("release")).expect("build the tests with --release");
-    let path = folder.join(name);
-    assert!(path.is_file(), "{} is not built: run cargo build --release first", path.display());
+    let path = folder().join(name);
+    assert!(path.is_file(), "{} is not built: run cargo build first, in the same profile", path.display());
     path
+}
+
+/// Returns the folder of the built programs: `target/debug`, or `target/release` for benches.
+///
+/// # Panics
+/// Panics if this program has no file.
+#[must_use]
+pub fn folder() -> PathBuf {
+    let here = std::env::current_exe().expect("this program has no file");
+    let folder = here.parent().expect("a file is in a folder");
+    // Test programs are one folder below.
+    folder.parent().filter(|_| folder.ends_with("deps")).unwrap_or(folder).to_owned()
 }
 
 /// Sends a batch to the server at this address, and returns the answer, whatever its status is.

@@ -12,8 +12,8 @@ pub const RELEASES: [&str; 12] = [
     "2.4.1", "2.5.1", "2.6.0", "2.7.1", "2.8.0", "2.9.1", "2.10.0", "2.11.0", "2.12.1", "2.13.0", "2.14.1",
     NEWEST,
 ];
-/// An old release, whose process groups have no hooks. Each run of the tests tries whether jobs are observed with it.
-pub const OLD: &str = "2.6.0";
+/// An old release, whose process groups have no hooks.
+const OLD: &str = "2.6.0";
 /// If this variable is set, all releases are tested (`cargo xtask test --all-torch`).
 const ALL: &str = "PACELINE_ALL_TORCH";
 /// The packages that PyTorch imports.

@@ -6,8 +6,8 @@ use std::process::{Command, Output};
 
 use anyhow::{Context as _, ensure};
 use serde_json::json;
-use testkit::fetch::{self, skip};
-use testkit::programs::{Server, get_json, said, wait_until};
+use testkit::fetch::skip;
+use testkit::programs::{self, Server, get_json, said, wait_until};
 use testkit::torch::Torch;
 
 /// The longest time for a command.
@@ -82,11 +82,11 @@ impl Environment {
 
 const PACKAGES: &str = "import sysconfig; print(sysconfig.get_path('purelib'))";
 
-/// Returns the wheel that `cargo xtask wheel` built.
+/// Returns the wheel that `cargo xtask wheel --dev` built.
 fn wheel() -> anyhow::Result<Option<PathBuf>> {
-    let folder = fetch::folder("wheels");
+    let folder = programs::folder().join("wheels");
     let Ok(files) = fs::read_dir(&folder) else {
-        skip("the Python package", "there is no wheel: run `cargo xtask wheel`");
+        skip("the Python package", "there is none: run `cargo xtask wheel --dev`");
         return Ok(None);
     };
     Ok(Some(files.last().context("the folder of wheels is empty")??.path()))

@@ -47,7 +47,7 @@ const ELSEWHERE: [(&str, &str); 17] = [
     ),
     ("cargo build --release --bin paceline", BUILDS),
     ("export PATH=$PWD/target/release:$PATH", "is where the tests have their programs from"),
-    ("cargo test --release --test FOLDER NAME", BUILDS),
+    ("cargo test --test FOLDER NAME", BUILDS),
     ("cargo xtask gpu", "needs nvcc"),
     ("gpu/accept.sh RESULTS", "needs a GPU"),
     ("ssh -N -L 8080:127.0.0.1:8080 paceline.example", "needs another host"),

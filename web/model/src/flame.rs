@@ -1,5 +1,6 @@
 //! The flame graph of a thread: the stacks of one rank, with what another rank has of each.
 
+use wire::batch::total;
 use wire::stacks::{Frame, Profile, ThreadRole};
 
 /// The share of the picture from which a frame is drawn. A narrower one could not be read or clicked.
@@ -82,7 +83,7 @@ impl Node {
 }
 
 fn samples(profile: &Profile, role: ThreadRole) -> u64 {
-    profile.threads.iter().filter(|thread| thread.role == role).map(|thread| thread.samples).sum()
+    total(profile.threads.iter().filter(|thread| thread.role == role).map(|thread| thread.samples))
 }
 
 fn tree(own: &Profile, other: Option<&Profile>, role: ThreadRole) -> Node {

@@ -1,5 +1,6 @@
 //! Whether something limits the trust in a report, for the badge of the Health view and its sentence.
 
+use wire::batch::total;
 use wire::views::{Figure, GapKind, OwnOverhead, Report};
 
 /// The overhead of Paceline itself from which the badge is shown, as a share of the step: the agent's budget.
@@ -24,7 +25,7 @@ pub fn problem(report: &Report) -> Option<&'static str> {
 /// Says whether the figures of a report can be trusted: what was lost, what is missing, and what recording costs.
 #[must_use]
 pub fn sentence(report: &Report) -> String {
-    let lost: u64 = report.drops.iter().flat_map(|rank| &rank.drops).map(|drop| drop.count).sum();
+    let lost = total(report.drops.iter().flat_map(|rank| &rank.drops).map(|drop| drop.count));
     let (lost, missing) = (lost_words(lost, report.drops.len()), report.reasons().len());
     match overhead_words(&report.own_overhead) {
         Some(overhead) => format!("{lost}, {}, and {overhead}.", missing_words(missing)),

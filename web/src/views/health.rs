@@ -6,7 +6,7 @@ use std::sync::Arc;
 use leptos::prelude::*;
 use model::trust;
 use units::signed;
-use wire::batch::DropReason;
+use wire::batch::{DropReason, total};
 use wire::views::{Gap, GapKind, Missing, RankClock, Report};
 
 use crate::access::Unauthorized;
@@ -124,7 +124,7 @@ fn written_drift(ppb: f64) -> String {
 
 fn lost(report: &Report, why: DropReason) -> u64 {
     let drops = report.drops.iter().flat_map(|rank| &rank.drops);
-    drops.filter(|drop| drop.reason == why).map(|drop| drop.count).sum()
+    total(drops.filter(|drop| drop.reason == why).map(|drop| drop.count))
 }
 
 /// What limits the accuracy of the figures: lost records and missing figures, each with its reason.
@@ -185,7 +185,7 @@ fn rows(report: &Report) -> Vec<Row> {
     let lost = |clock: &RankClock| {
         let drops = report.drops.iter().filter(|rank| rank.rank == clock.rank).flat_map(|rank| &rank.drops);
         DropReason::ALL
-            .map(|why| drops.clone().filter(|drop| drop.reason == why).map(|drop| drop.count).sum())
+            .map(|why| total(drops.clone().filter(|drop| drop.reason == why).map(|drop| drop.count)))
     };
     report.clocks.iter().map(|clock| Row { clock: *clock, lost: lost(clock) }).collect()
 }

@@ -1,6 +1,7 @@
 //! The figures of a run, and the reasons for missing figures.
 
 use analysis::wording::goodput as wording;
+use wire::batch::total;
 use wire::views::goodput::Goodput;
 use wire::views::{Figure, Report};
 
@@ -58,7 +59,7 @@ pub(super) fn section(report: &Report) -> Section {
     );
     add("own overhead", own_overhead(report));
     add("all-reduce", comm_model(report));
-    let lost: u64 = report.drops.iter().flat_map(|rank| &rank.drops).map(|drop| drop.count).sum();
+    let lost = total(report.drops.iter().flat_map(|rank| &rank.drops).map(|drop| drop.count));
     add("records lost", (lost > 0).then(|| lost.to_string()));
     Section { title: "Figures", about: Vec::new(), body: Body::Figures(figures), brief: true }
 }

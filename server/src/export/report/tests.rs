@@ -1,5 +1,5 @@
 //! Tests of a fixed report in every rendering. After an intended change, run
-//! `RENEW_GOLDENS=1 cargo test --release --lib goldens` and read the difference.
+//! `RENEW_GOLDENS=1 cargo test --lib goldens` and read the difference.
 
 use std::path::Path;
 

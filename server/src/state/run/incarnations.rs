@@ -8,7 +8,7 @@
 //! claimant therefore waits until the speaker has sent its end-of-run message or has been silent for [`SILENT_NANOS`].
 //! If the speaker keeps sending, the claimant is refused.
 
-use wire::batch::{Batch, Drop, DropReason, Note};
+use wire::batch::{Batch, Drop, DropReason, Note, total};
 use wire::clock::ServerNanos;
 use wire::ids::{BatchSeq, Incarnation};
 
@@ -211,7 +211,7 @@ impl Incarnations {
     /// say to have given up.
     #[must_use]
     pub fn missing(&self) -> u64 {
-        self.incarnations.iter().fold(0_u64, |sum, arrived| sum.saturating_add(arrived.numbers.missing()))
+        total(self.incarnations.iter().map(|arrived| arrived.numbers.missing()))
     }
 
     fn find(&self, incarnation: Incarnation) -> Option<&Arrivals> {
@@ -235,7 +235,7 @@ pub fn is_bye_of_launcher(batch: &Batch) -> bool {
 /// Returns the number of records that a process gave up with whole batches. A full ring loses records before they are in a batch.
 fn given_up(drops: &[Drop]) -> u64 {
     let whole_batches = drops.iter().filter(|drop| drop.reason != DropReason::RingFull);
-    whole_batches.fold(0_u64, |sum, drop| sum.saturating_add(drop.count))
+    total(whole_batches.map(|drop| drop.count))
 }
 
 /// A range of sequence numbers that have arrived.

@@ -1,6 +1,6 @@
 //! The values of a run for its metrics.
 
-use wire::batch::DropReason;
+use wire::batch::{DropReason, total};
 use wire::clock::ServerNanos;
 
 use super::{REPORTING_NANOS, RankState, Run};
@@ -46,13 +46,9 @@ impl Run {
     /// Returns the records that each rank dropped, over all its incarnations, by reason.
     fn drop_counts(&self) -> Vec<(usize, DropReason, u64)> {
         let by_reason = |state: &RankState, reason| {
-            state
-                .incarnations
-                .drops()
-                .iter()
-                .filter(|drop| drop.reason == reason)
-                .map(|drop| drop.count)
-                .sum()
+            let drops = state.incarnations.drops();
+            let counts = drops.iter().filter(|drop| drop.reason == reason).map(|drop| drop.count);
+            total(counts)
         };
         let counts = self
             .ranks
