@@ -9,8 +9,8 @@ pub(crate) const SUCCESS: c_int = 0;
 ///
 /// # Safety
 /// `to` must be valid for a write.
-pub(crate) unsafe fn give<T>(to: *mut T, value: T) -> c_int {
+pub(crate) unsafe fn give<T>(place: *mut T, value: T) -> c_int {
     // SAFETY: the caller guarantees it.
-    unsafe { to.write(value) };
+    unsafe { place.write(value) };
     SUCCESS
 }

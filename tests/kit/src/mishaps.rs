@@ -25,7 +25,7 @@ pub struct Found {
 ///
 /// # Errors
 /// Returns an error if the runs cannot be made.
-pub fn run(first: usize, count: usize, mut each: impl FnMut(&Value)) -> anyhow::Result<Option<Found>> {
+pub fn run(first: usize, count: usize, mut record: impl FnMut(&Value)) -> anyhow::Result<Option<Found>> {
     if !torch::is_installed()? {
         return Ok(None);
     }
@@ -48,7 +48,7 @@ pub fn run(first: usize, count: usize, mut each: impl FnMut(&Value)) -> anyhow::
     let (mut different, mut total) = (Vec::new(), None);
     for line in lines {
         let line: Value = serde_json::from_str(&line?)?;
-        each(&line);
+        record(&line);
         match line["what"].as_str() {
             Some("different") => different.push(line),
             _ => total = Some(line),
