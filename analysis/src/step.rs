@@ -376,7 +376,7 @@ fn analyze_rank(step: &RankStep, sets: &RankSets) -> RankAnalysis {
     }
 }
 
-/// Analyzes a collective. `before` is the one before it in the order of [`Joined::collectives`].
+/// Analyzes a collective. `previous` is the one before it in the order of [`Joined::collectives`].
 fn analyze_collective(
     collective: &JoinedCollective<'_>,
     previous: Option<&JoinedCollective<'_>>,

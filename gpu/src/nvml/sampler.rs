@@ -40,8 +40,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts a sampler, which passes the release of the driver to `driver` once, and every sample to `each` until
-    /// `each` returns false. Without NVML, or without such a device, there is neither.
+    /// Starts a sampler, which passes the release of the driver to `driver` once, and every sample to `report` until
+    /// `report` returns false. Without NVML, or without such a device, there is neither.
     pub fn start(
         wanted: SamplerSettings,
         driver: impl FnOnce(&str) + Send + 'static,

@@ -5,10 +5,10 @@ use std::ffi::c_int;
 /// The code for success in all four libraries.
 pub(crate) const SUCCESS: c_int = 0;
 
-/// Writes `value` to `to` and returns success.
+/// Writes `value` to `place` and returns success.
 ///
 /// # Safety
-/// `to` must be valid for a write.
+/// `place` must be valid for a write.
 pub(crate) unsafe fn give<T>(place: *mut T, value: T) -> c_int {
     // SAFETY: the caller guarantees it.
     unsafe { place.write(value) };

@@ -59,7 +59,7 @@ impl Feed {
         Ok(())
     }
 
-    /// Sends `rounds` rounds at the interval `every`. A late round is sent at once.
+    /// Sends `rounds` rounds `interval` apart. A late round is sent at once.
     ///
     /// # Errors
     /// Returns an error if the server rejects a batch.

@@ -20,7 +20,7 @@ pub struct Found {
     pub total: Value,
 }
 
-/// Makes `count` runs, with the seeds from `first` on. Passes each run that ends differently to `each` at once, and the counts
+/// Makes `count` runs, with the seeds from `first` on. Passes each run that ends differently to `record` at once, and the counts
 /// so far from time to time. Returns `None` and prints the reason on standard error if PyTorch is not available.
 ///
 /// # Errors

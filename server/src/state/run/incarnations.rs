@@ -116,7 +116,7 @@ pub enum Denied {
 
 impl Incarnations {
     /// Decides whether a batch is accepted, and records that its incarnation has sent. The server has accepted batches
-    /// since `since`, and silence before that does not count.
+    /// since `accepting_since`, and silence before that does not count.
     ///
     /// # Errors
     /// Returns the reason ([`Denied`]) if the batch is not accepted.

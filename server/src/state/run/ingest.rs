@@ -27,7 +27,7 @@ impl Run {
         }
     }
 
-    /// Decides whether `batch` is accepted now, and counts a refusal. The server has accepted batches since `since`.
+    /// Decides whether `batch` is accepted now, and counts a refusal. The server has accepted batches since `accepting_since`.
     /// Restoring does not call this: a stored batch was accepted when it arrived.
     ///
     /// # Errors

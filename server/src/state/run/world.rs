@@ -9,7 +9,7 @@ use crate::state::refusal::ApplyError;
 
 impl Run {
     /// Decides whether a batch's world size is accepted now: the run's own, or that of a new process once all processes of the
-    /// run have ended. The server has accepted batches since `since`.
+    /// run have ended. The server has accepted batches since `accepting_since`.
     ///
     /// # Errors
     /// Returns [`ApplyError::WaitForWorld`] while the run's processes may have ended, and [`ApplyError::WorldSize`] if they are
