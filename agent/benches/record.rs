@@ -158,7 +158,7 @@ fn record_full(table: &mut Table, sink: &Sink, agent: &Agent) {
 }
 
 fn bucket(seq: u64) -> Event {
-    let time = |after: i64| MonoNanos(1_000_000 * seq as i64 + after);
+    let time = |delay: i64| MonoNanos(1_000_000 * seq as i64 + delay);
     Event::Bucket(BucketRecord {
         step: Step(seq / 7),
         comm: Comm(0),

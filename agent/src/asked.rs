@@ -48,7 +48,7 @@ impl Newest {
     }
 
     /// Returns the newest request if its number is larger than `done`.
-    pub(crate) fn after(&self, done: u64) -> Option<RecordingRequest> {
+    pub(crate) fn newer_than(&self, done: u64) -> Option<RecordingRequest> {
         let packed = self.0.load(Ordering::Relaxed);
         let millis = (packed & ((1 << MILLIS_BITS) - 1)) as u16;
         let request = RecordingRequest { number: packed >> MILLIS_BITS, millis };
@@ -65,11 +65,14 @@ mod tests {
     #[test]
     fn a_request_is_new_once_and_an_older_one_never_replaces_a_newer_one() {
         let asked = Newest::default();
-        assert_eq!(asked.after(0), None);
+        assert_eq!(asked.newer_than(0), None);
         let (older, newer) =
             (RecordingRequest { number: 7, millis: 5_000 }, RecordingRequest { number: 9, millis: 1 });
         [older, newer, older].into_iter().for_each(|request| asked.store(request));
-        assert_eq!((asked.after(0), asked.after(8), asked.after(9)), (Some(newer), Some(newer), None));
+        assert_eq!(
+            (asked.newer_than(0), asked.newer_than(8), asked.newer_than(9)),
+            (Some(newer), Some(newer), None)
+        );
     }
 
     #[test]

@@ -24,13 +24,20 @@ const MAX_EVERY: u32 = 64;
 #[derive(Debug)]
 pub struct Budget {
     share: f64,
-    /// The start of the window, and the total cost at that time.
-    window: Option<(MonoNanos, u64)>,
+    window: Option<Window>,
     above: u32,
     below: u32,
-    every: u32,
+    interval: u32,
     /// The largest k that was announced.
     announced: u32,
+}
+
+/// A window over which the cost is measured.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    begin: MonoNanos,
+    /// The total cost at its begin, in nanoseconds.
+    spent: u64,
 }
 
 impl Budget {
@@ -43,44 +50,45 @@ impl Budget {
     /// Creates a budget of a share of one processor per rank.
     #[must_use]
     pub fn new(share: f64) -> Self {
-        Self { share, window: None, above: 0, below: 0, every: 1, announced: 1 }
+        Self { share, window: None, above: 0, below: 0, interval: 1, announced: 1 }
     }
 
     /// Returns the new k if it changed. Prints a warning when k exceeds all earlier values. `spent` is the total cost
     /// so far, in nanoseconds of processor time, for all `ranks` of the process.
     pub fn keep(&mut self, at: MonoNanos, spent: u64, ranks: usize) -> Option<u32> {
         let cost = self.judge(at, spent, ranks)?;
-        if self.every > self.announced {
-            self.announced = self.every;
+        if self.interval > self.announced {
+            self.announced = self.interval;
             warn(&format!(
                 "observing this job takes {:.2} % of a processor, above the budget of {:.2} % ({VARIABLE}): from now \
                  on one step in {} is observed in full, the same step on every rank",
                 cost * 100.0,
                 self.share * 100.0,
-                self.every
+                self.interval
             ));
         }
-        Some(self.every)
+        Some(self.interval)
     }
 
     /// Returns the cost per rank as a share of one processor if k just changed.
     fn judge(&mut self, at: MonoNanos, spent: u64, ranks: usize) -> Option<f64> {
-        let (begin, before) = *self.window.get_or_insert((at, spent));
-        let passed = at - begin;
+        let now = Window { begin: at, spent };
+        let window = *self.window.get_or_insert(now);
+        let passed = at - window.begin;
         if passed < WINDOW_NANOS {
             return None;
         }
-        self.window = Some((at, spent));
-        let cost = (spent - before) as f64 / passed as f64 / ranks.max(1) as f64;
+        self.window = Some(now);
+        let cost = (spent - window.spent) as f64 / passed as f64 / ranks.max(1) as f64;
         self.above = if cost > self.share { self.above + 1 } else { 0 };
         self.below = if cost < self.share / 2.0 { self.below + 1 } else { 0 };
         let interval = match (self.above >= WINDOWS_ABOVE, self.below >= WINDOWS_BELOW) {
-            (true, _) => (self.every * 2).min(MAX_EVERY),
-            (_, true) => (self.every / 2).max(1),
+            (true, _) => (self.interval * 2).min(MAX_EVERY),
+            (_, true) => (self.interval / 2).max(1),
             _ => return None,
         };
         (self.above, self.below) = (0, 0);
-        (std::mem::replace(&mut self.every, interval) != interval).then_some(cost)
+        (std::mem::replace(&mut self.interval, interval) != interval).then_some(cost)
     }
 }
 
@@ -89,18 +97,25 @@ impl Budget {
 /// are those to observe. Therefore the time of rounds with such a read does not count.
 #[derive(Debug, Default)]
 pub(crate) struct ThreadCost {
-    /// The processor time and the major page faults of the thread at the end of the last round.
-    before: (u64, u64),
+    /// At the end of the last round.
+    previous: ThreadUse,
     counted: u64,
+}
+
+/// The processor time of a thread, in nanoseconds, and its major page faults.
+#[derive(Clone, Copy, Debug, Default)]
+struct ThreadUse {
+    cpu: u64,
+    faults: u64,
 }
 
 impl ThreadCost {
     /// Ends a round of the thread, which has used `cpu` nanoseconds and had `faults` major page faults since it began. Returns the
     /// time that counts, over all rounds, in nanoseconds.
-    pub fn after_round(&mut self, cpu: u64, faults: u64) -> u64 {
-        let before = std::mem::replace(&mut self.before, (cpu, faults));
-        if faults == before.1 {
-            self.counted += cpu.saturating_sub(before.0);
+    pub fn end_round(&mut self, cpu: u64, faults: u64) -> u64 {
+        let previous = std::mem::replace(&mut self.previous, ThreadUse { cpu, faults });
+        if faults == previous.faults {
+            self.counted += cpu.saturating_sub(previous.cpu);
         }
         self.counted
     }
@@ -126,29 +141,29 @@ mod tests {
     const HIGH: u64 = 12_000_000;
 
     /// Returns k after each second. `spent` is the cost of each second, in nanoseconds.
-    fn every(ranks: usize, spent: &[u64]) -> Vec<u32> {
+    fn intervals(ranks: usize, spent: &[u64]) -> Vec<u32> {
         let (mut budget, mut total) = (Budget::new(0.01), 0);
         budget.judge(MonoNanos(0), 0, ranks);
         let judge = |(second, nanos): (i64, &u64)| {
             total += nanos;
             budget.judge(MonoNanos(second * WINDOW_NANOS), total, ranks);
-            budget.every
+            budget.interval
         };
         (1..).zip(spent).map(judge).collect()
     }
 
     #[test]
     fn only_a_cost_that_stays_high_reduces_the_observed_steps() {
-        assert_eq!(every(1, &[HIGH, HIGH, LOW, HIGH, HIGH]), [1; 5]);
-        assert_eq!(every(1, &[HIGH, HIGH, HIGH, HIGH, HIGH, HIGH]), [1, 1, 2, 2, 2, 4]);
-        assert_eq!(every(2, &[HIGH; 6]), [1; 6], "each of two ranks takes half of the cost");
-        assert_eq!(every(1, &[HIGH; 40]).last(), Some(&MAX_EVERY), "some steps are always observed");
+        assert_eq!(intervals(1, &[HIGH, HIGH, LOW, HIGH, HIGH]), [1; 5]);
+        assert_eq!(intervals(1, &[HIGH, HIGH, HIGH, HIGH, HIGH, HIGH]), [1, 1, 2, 2, 2, 4]);
+        assert_eq!(intervals(2, &[HIGH; 6]), [1; 6], "each of two ranks takes half of the cost");
+        assert_eq!(intervals(1, &[HIGH; 40]).last(), Some(&MAX_EVERY), "some steps are always observed");
     }
 
     #[test]
     fn more_steps_are_observed_again_when_the_cost_stays_low() {
         let spent = [vec![HIGH; 6], vec![LOW; 9], vec![MIDDLE], vec![LOW; 20]].concat();
-        let found = every(1, &spent);
+        let found = intervals(1, &spent);
         assert_eq!(found[5], 4);
         assert_eq!(found[15], 4, "the cost was not low for long enough");
         assert_eq!(found.last(), Some(&1));
@@ -157,7 +172,7 @@ mod tests {
     #[test]
     fn the_time_of_rounds_that_read_pages_back_does_not_count() {
         let mut cost = ThreadCost::default();
-        let mut counted = |cpu, faults| cost.after_round(cpu, faults);
+        let mut counted = |cpu, faults| cost.end_round(cpu, faults);
         assert_eq!(counted(100, 0), 100);
         assert_eq!(counted(9_000, 3), 100, "the kernel reclaimed memory in this round");
         assert_eq!(counted(9_050, 3), 150);

@@ -19,7 +19,7 @@ pub fn now() -> MonoNanos {
 /// Returns the time since the host's boot, in nanoseconds. Unlike [`now`], it includes the time in which the host was
 /// suspended.
 #[must_use]
-pub fn since_boot_nanos() -> u64 {
+pub fn uptime_nanos() -> u64 {
     nanos(clock_gettime(ClockId::Boottime)).unsigned_abs()
 }
 

@@ -7,7 +7,7 @@ use wire::batch::Instrumentation;
 use wire::ids::{Rank, RunId, RunIdError};
 
 use crate::budget;
-use crate::launcher::{self, LauncherError, Membership, of_environment};
+use crate::launcher::{self, LauncherError, Membership, environment_variable};
 use crate::leftovers::{self, Leftovers};
 use crate::server_address::{self, AddressError};
 
@@ -138,7 +138,7 @@ impl Config {
         let is_off = get(SWITCH).is_some_and(|value| OFF.contains(&value.trim().to_lowercase().as_str()));
         let Some(server) = get("PACELINE_SERVER").filter(|_| !is_off) else { return Ok(None) };
         let server = server_address::parse(&server)
-            .map_err(|error| ConfigError::Server { value: without_password(server), error })?;
+            .map_err(|error| ConfigError::Server { value: strip_password(server), error })?;
         let number = |variable: &'static str, default: Option<u64>, most: u64| match get(variable) {
             None => default.ok_or(ConfigError::Missing { variable }),
             Some(value) => value
@@ -182,7 +182,7 @@ impl Config {
 }
 
 /// Returns an address without its user name and password, for a message.
-fn without_password(address: String) -> String {
+fn strip_password(address: String) -> String {
     match address.rsplit_once('@') {
         Some((_, place)) => format!("...@{place}"),
         None => address,
@@ -191,7 +191,7 @@ fn without_password(address: String) -> String {
 
 /// Returns an environment variable. An empty one counts as not set, except for the folder of leftovers: then nothing is kept.
 fn variable(name: &str) -> Option<String> {
-    if name == leftovers::VARIABLE { std::env::var(name).ok() } else { of_environment(name) }
+    if name == leftovers::VARIABLE { std::env::var(name).ok() } else { environment_variable(name) }
 }
 
 #[cfg(test)]

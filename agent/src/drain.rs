@@ -190,7 +190,7 @@ impl Drain {
             parameters: config.job.parameters,
             instrumentation: config.instrumentation,
         });
-        let attributes = Attributes { labels: config.labels.clone(), software: software::of_host() };
+        let attributes = Attributes { labels: config.labels.clone(), software: software::host_software() };
         Self {
             host: HostSampler::new(config.instrumentation == Instrumentation::PyTorch),
             budget: Budget::new(config.overhead_budget),
@@ -246,12 +246,12 @@ impl Drain {
 
     /// Compares the cost of this thread and of the records with the budget, and adapts the number of recorded steps.
     fn keep_budget(&mut self) {
-        let of_thread = self.cost.after_round(clock::thread_cpu_nanos(), budget::major_faults());
-        let spent = of_thread + self.recorded * RECORD_NANOS;
+        let thread_nanos = self.cost.end_round(clock::thread_cpu_nanos(), budget::major_faults());
+        let spent = thread_nanos + self.recorded * RECORD_NANOS;
         if self.sampling.is_in_use()
-            && let Some(every) = self.budget.keep(clock::now(), spent, 1)
+            && let Some(interval) = self.budget.keep(clock::now(), spent, 1)
         {
-            self.sampling.set(every);
+            self.sampling.set(interval);
         }
     }
 
@@ -283,7 +283,7 @@ impl Drain {
         let age = self.last_sealed.elapsed();
         let something = !self.pending.events.is_empty() || !self.pending.notes.is_empty();
         // Above the budget, batches are also sent less often, because sending costs more than recording.
-        let interval = TICK.saturating_mul(self.sampling.every() - 1).min(GATHER);
+        let interval = TICK.saturating_mul(self.sampling.interval() - 1).min(GATHER);
         let gathered = (self.spool.is_empty() && age >= interval)
             || age >= GATHER
             || self.pending.events.len() >= MAX_EVENTS / 2;
@@ -294,7 +294,7 @@ impl Drain {
     fn seal(&mut self) {
         self.last_sealed = Instant::now();
         let Pending { events, notes, probes } = std::mem::take(&mut self.pending);
-        let events = without_superseded(events);
+        let events = remove_superseded(events);
         let batch = Batch {
             run: self.config.run.clone(),
             rank: self.config.rank,
@@ -479,7 +479,7 @@ impl Drain {
 
 /// Removes the started collectives whose end is in the same batch, because the end contains everything that the start
 /// does.
-fn without_superseded(events: Vec<Event>) -> Vec<Event> {
+fn remove_superseded(events: Vec<Event>) -> Vec<Event> {
     let ended: std::collections::HashSet<(Comm, Seq)> = events
         .iter()
         .filter_map(|event| match event {
@@ -504,7 +504,7 @@ fn count_kinds(events: &[Event]) -> [u64; EventKind::ALL.len()] {
 /// id.
 fn new_incarnation() -> Incarnation {
     let micros =
-        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_micros());
+        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_micros());
     Incarnation(((micros as u64) << 12) | u64::from(std::process::id() & 0xfff))
 }
 
@@ -543,7 +543,7 @@ mod tests {
 
     #[test]
     fn only_unfinished_collectives_are_sent_as_started() {
-        let sent = without_superseded(vec![started(1), started(2), ended(1)]);
+        let sent = remove_superseded(vec![started(1), started(2), ended(1)]);
         assert_eq!(sent, [started(2), ended(1)]);
     }
 

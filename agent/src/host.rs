@@ -32,7 +32,7 @@ const LONGEST: Duration = Duration::from_secs(2);
 /// A sampler of the host, owned by the drain thread.
 pub(crate) struct HostSampler {
     sources: Sources,
-    before: Option<Counters>,
+    previous: Option<Counters>,
     next: Instant,
 }
 
@@ -52,8 +52,8 @@ impl HostSampler {
 
     /// Creates a sampler that reads the RDMA devices in a folder.
     fn with_rdma_of(devices: &Path, main_trains: bool) -> Self {
-        let sources = Sources { cgroups: Cgroups::of_this_process(), rdma: Rdma::of(devices), main_trains };
-        Self { sources, before: None, next: Instant::now() }
+        let sources = Sources { cgroups: Cgroups::find(), rdma: Rdma::find(devices), main_trains };
+        Self { sources, previous: None, next: Instant::now() }
     }
 
     /// Returns a sample if it is time for one. The first call starts the first interval.
@@ -66,10 +66,10 @@ impl HostSampler {
         let cpu = clock::thread_cpu_nanos();
         let counters = Counters::read(&mut self.sources);
         let levels = || levels(&self.sources.cgroups);
-        let sample = self.before.as_ref().and_then(|before| counters.since(before, levels()));
+        let sample = self.previous.as_ref().and_then(|previous| counters.sample_since(previous, levels()));
         let cost = Duration::from_nanos(clock::thread_cpu_nanos().saturating_sub(cpu));
         self.next = Instant::now() + interval(cost);
-        self.before = Some(counters);
+        self.previous = Some(counters);
         sample
     }
 }
@@ -96,7 +96,7 @@ impl Counters {
         let Sources { cgroups, rdma, main_trains } = sources;
         let cores = cores::cores();
         let tasks = process::tasks();
-        let mut others = of_process();
+        let mut others = process_figures();
         others.insert(HostFigure::Ran, clock::process_cpu_nanos() + process::children_ran(&tasks));
         if let Some(usage) = cores::Usage::read(&cores) {
             others.extend([(HostFigure::Busy, usage.busy), (HostFigure::Stolen, usage.stolen)]);
@@ -114,19 +114,19 @@ impl Counters {
         let waits = tasks.iter().filter_map(|&task| Some((task, process::run_delay(task)?)));
         let waited: BTreeMap<u32, u64> = waits.collect();
         // The number of a process is that of its main thread.
-        let of_main = waited.get(&std::process::id()).filter(|_| *main_trains);
-        others.extend(of_main.map(|&nanos| (HostFigure::MainWaited, nanos)));
+        let main_nanos = waited.get(&std::process::id()).filter(|_| *main_trains);
+        others.extend(main_nanos.map(|&nanos| (HostFigure::MainWaited, nanos)));
         Self { at: clock::now(), waited, others, cores }
     }
 
-    /// Returns the differences since `before`, and the `levels` now; `None` if the process has moved to other cores.
-    fn since(&self, before: &Self, levels: Figures) -> Option<HostSample> {
-        let interval = (self.at - before.at).unsigned_abs();
-        if interval == 0 || self.cores.is_empty() || self.cores != before.cores {
+    /// Returns the differences since `previous`, and the `levels` now; `None` if the process has moved to other cores.
+    fn sample_since(&self, previous: &Self, levels: Figures) -> Option<HostSample> {
+        let interval = (self.at - previous.at).unsigned_abs();
+        if interval == 0 || self.cores.is_empty() || self.cores != previous.cores {
             return None;
         }
         let grown = self.others.iter().filter_map(|(figure, now)| {
-            before.others.get(figure).map(|before| (*figure, now.saturating_sub(*before)))
+            previous.others.get(figure).map(|previous| (*figure, now.saturating_sub(*previous)))
         });
         let mut figures: Figures = grown.chain(levels).collect();
         figures.insert(HostFigure::Interval, interval);
@@ -134,7 +134,7 @@ impl Counters {
         if !self.waited.is_empty() {
             let waited = self.waited.iter().map(|(task, waited)| {
                 // A new thread has waited since it began.
-                waited.saturating_sub(before.waited.get(task).copied().unwrap_or(0))
+                waited.saturating_sub(previous.waited.get(task).copied().unwrap_or(0))
             });
             figures.insert(HostFigure::Waited, waited.sum());
         }
@@ -143,7 +143,7 @@ impl Counters {
 }
 
 /// Returns what the kernel counts for this process.
-fn of_process() -> Figures {
+fn process_figures() -> Figures {
     let mut figures = Figures::new();
     if let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) {
         let counts = [

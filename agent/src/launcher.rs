@@ -177,7 +177,7 @@ impl LauncherError {
 /// # Errors
 /// Returns an error if the variables are incomplete, not numbers, or contradictory.
 pub fn membership() -> Result<Option<Membership>, LauncherError> {
-    membership_from(of_environment)
+    membership_from(environment_variable)
 }
 
 /// Does the same as [`membership`] with the variables that `get` returns.
@@ -270,7 +270,7 @@ fn number(variable: &'static str, value: String, least: u32) -> Result<u32, Laun
 /// the Slurm job and step.
 #[must_use]
 pub fn run_id() -> Option<String> {
-    run_id_from(of_environment)
+    run_id_from(environment_variable)
 }
 
 pub(crate) fn run_id_from(get: impl Fn(&str) -> Option<String>) -> Option<String> {
@@ -281,7 +281,7 @@ pub(crate) fn run_id_from(get: impl Fn(&str) -> Option<String>) -> Option<String
 }
 
 /// Returns an environment variable, if it is set and not empty.
-pub(crate) fn of_environment(name: &str) -> Option<String> {
+pub(crate) fn environment_variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
@@ -360,9 +360,9 @@ mod tests {
 
     #[test]
     fn rank_and_world_size_set_by_hand_must_agree_with_the_launcher() {
-        let of_a_container = [("RANK", "0"), ("WORLD_SIZE", "1")];
+        let container = [("RANK", "0"), ("WORLD_SIZE", "1")];
         assert_eq!(
-            read(&[&of_a_container, SRUN]).unwrap_err(),
+            read(&[&container, SRUN]).unwrap_err(),
             "RANK=0 of WORLD_SIZE=1 contradicts Slurm, which started this process as rank 9 of 16: unset RANK and \
              WORLD_SIZE, or set them to Slurm's"
         );

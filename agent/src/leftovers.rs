@@ -12,7 +12,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::PathBuf;
 
 use file::HEAD_BYTES;
-pub use send::Sent;
+pub use send::{RefusedBatches, Sent};
 
 /// The variable that names the folder.
 pub(crate) const VARIABLE: &str = "PACELINE_SPOOL_DIR";
@@ -32,7 +32,7 @@ impl Leftovers {
     /// Returns the folder: `PACELINE_SPOOL_DIR`, or a folder of this user among the temporary files of the host. Those are on a local disk, so
     /// that writing to them does not hold up the end of a job. Returns `None` if the variable is empty: nothing is to be kept.
     #[must_use]
-    pub fn of_environment() -> Option<Self> {
+    pub fn from_environment() -> Option<Self> {
         Self::from_variables(|name| std::env::var(name).ok())
     }
 

@@ -331,13 +331,13 @@ impl Notes {
     /// Returns the newest burst request for this rank, if its number is larger than `done`.
     #[must_use]
     pub fn burst_asked(&self, done: u64) -> Option<RecordingRequest> {
-        self.asked.burst.after(done)
+        self.asked.burst.newer_than(done)
     }
 
     /// Returns the newest request for this rank's stacks, if its number is larger than `done`.
     #[must_use]
     pub fn stacks_asked(&self, done: u64) -> Option<RecordingRequest> {
-        self.asked.stacks.after(done)
+        self.asked.stacks.newer_than(done)
     }
 
     /// Returns the newest request for a trace of this rank's steps, if its number is larger than `done`.

@@ -19,7 +19,7 @@ pub(crate) struct Sampling {
 #[derive(Default)]
 struct Shared {
     /// One step in this many is recorded in full; 0 and 1 mean all.
-    every: AtomicU32,
+    interval: AtomicU32,
     has_marks: AtomicBool,
 }
 
@@ -39,14 +39,14 @@ impl Sampling {
         self.shared.has_marks.load(Ordering::Relaxed)
     }
 
-    /// Records one step in `every` in full from now on.
-    pub(crate) fn set(&self, every: u32) {
-        self.shared.every.store(every, Ordering::Relaxed);
+    /// Records one step in `interval` in full from now on.
+    pub(crate) fn set(&self, interval: u32) {
+        self.shared.interval.store(interval, Ordering::Relaxed);
     }
 
     /// Returns k: one step in k is recorded in full.
-    pub(crate) fn every(&self) -> u32 {
-        self.shared.every.load(Ordering::Relaxed).max(1)
+    pub(crate) fn interval(&self) -> u32 {
+        self.shared.interval.load(Ordering::Relaxed).max(1)
     }
 
     /// Returns true if only the length of `step` is recorded, because it is a shadow step or not a sampled step.
@@ -56,7 +56,7 @@ impl Sampling {
     pub(crate) fn is_shadow(&self, step: Step) -> bool {
         let interval = self.shadow_every;
         let is_chosen = interval >= 2 && step.0 % interval == interval / 2;
-        is_chosen || !step.0.is_multiple_of(u64::from(self.every()))
+        is_chosen || !step.0.is_multiple_of(u64::from(self.interval()))
     }
 }
 

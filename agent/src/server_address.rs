@@ -49,8 +49,8 @@ pub fn parse(text: &str) -> Result<String, AddressError> {
     if place.contains(['/', '?', '#']) {
         return Err(AddressError::Path);
     }
-    let behind_host = place.rsplit_once(']').map_or(place, |(_, behind)| behind);
-    if let Some((_, port)) = behind_host.split_once(':')
+    let rest_of_host = place.rsplit_once(']').map_or(place, |(_, rest)| rest);
+    if let Some((_, port)) = rest_of_host.split_once(':')
         && !port.parse::<u16>().is_ok_and(|port| port > 0)
     {
         // `::1` without brackets has a colon in the host.

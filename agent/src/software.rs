@@ -6,7 +6,7 @@ use procfs::{CpuInfo, Current as _};
 use wire::attributes::{HYPERVISOR, NO_HYPERVISOR};
 
 /// Returns the versions of the agent, the kernel and the operating system, and whether there is a hypervisor.
-pub(crate) fn of_host() -> BTreeMap<String, String> {
+pub(crate) fn host_software() -> BTreeMap<String, String> {
     let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
     let system = std::fs::read_to_string("/etc/os-release").ok().and_then(|text| pretty_name(&text));
     let known = [
@@ -48,12 +48,12 @@ mod tests {
         assert_eq!(said_by(&["fpu", "tsc", "sse2"]), Some(NO_HYPERVISOR));
         assert_eq!(said_by(&["fp", "asimd"]), None, "processors of Arm have no such flag");
         let here = std::fs::read_to_string("/proc/cpuinfo").unwrap().contains(" hypervisor");
-        assert_eq!(of_host().get(HYPERVISOR).is_some_and(|value| value == "present"), here);
+        assert_eq!(host_software().get(HYPERVISOR).is_some_and(|value| value == "present"), here);
     }
 
     #[test]
     fn a_host_has_a_kernel_and_perhaps_a_system_with_a_name() {
-        assert!(of_host()["kernel"].starts_with(|c: char| c.is_ascii_digit()));
+        assert!(host_software()["kernel"].starts_with(|c: char| c.is_ascii_digit()));
         let text = "ID=debian\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\n";
         assert_eq!(pretty_name(text).as_deref(), Some("Debian GNU/Linux 12 (bookworm)"));
         assert_eq!(pretty_name("PRETTY_NAME=''\n"), None);

@@ -52,10 +52,10 @@ const DEFAULT_RETRY: Duration = Duration::from_millis(200);
 
 impl Transport {
     pub(crate) fn new(server: &str, token: Option<&str>) -> Self {
-        Self::to(server, token, Addresses::default())
+        Self::with_addresses(server, token, Addresses::default())
     }
 
-    fn to(server: &str, token: Option<&str>, addresses: Addresses) -> Self {
+    fn with_addresses(server: &str, token: Option<&str>, addresses: Addresses) -> Self {
         Self {
             client: client(ANSWER_LIMIT, addresses.clone()),
             addresses,
@@ -65,14 +65,14 @@ impl Transport {
         }
     }
 
-    /// Sends a frame. `receipt` proves that the server has stored it. Takes at most `within`.
-    pub(crate) fn deliver(&self, frame: &[u8], receipt: &str, within: Duration) -> Delivery {
+    /// Sends a frame. `receipt` proves that the server has stored it. Takes at most `limit`.
+    pub(crate) fn deliver(&self, frame: &[u8], receipt: &str, limit: Duration) -> Delivery {
         let mut request = self.client.post(&self.ingest_url).content_type("application/vnd.paceline.batch");
         if let Some(authorization) = &self.authorization {
             request = request.header("authorization", authorization);
         }
-        let within = within.min(ANSWER_LIMIT);
-        match request.config().timeout_global(Some(within)).build().send(frame) {
+        let limit = limit.min(ANSWER_LIMIT);
+        match request.config().timeout_global(Some(limit)).build().send(frame) {
             Ok(response) => judge(response, receipt, self.authorization.is_some()),
             Err(_) => {
                 self.addresses.doubt();
@@ -210,7 +210,8 @@ mod tests {
                 write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{times}", times.len()).unwrap();
             }
         };
-        let transport = Transport::to("http://paceline.example:8080", None, Addresses::new(names.clone()));
+        let transport =
+            Transport::with_addresses("http://paceline.example:8080", None, Addresses::new(names.clone()));
         let server = std::thread::Builder::new().spawn(serve).unwrap();
         assert!((0..PROBES).all(|_| transport.probe().is_some()));
         server.join().unwrap();

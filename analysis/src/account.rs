@@ -55,11 +55,11 @@ impl StepAccount {
         let mut own: Vec<[f64; OWN.len()]> = step.present().map(|(_, rank)| own_parts(rank)).collect();
         let longest = slowest(step, 0);
         let mut pauses = [0.0; PAUSES];
-        let mut before = longest;
+        let mut longest_left = longest;
         for (at, pause) in pauses.iter_mut().enumerate() {
-            let without = slowest(step, at + 1);
-            *pause = before - without;
-            before = without;
+            let shorter = slowest(step, at + 1);
+            *pause = longest_left - shorter;
+            longest_left = shorter;
         }
         // Ranks with equal work are told apart by its parts, so that their numbers decide nothing.
         own.sort_unstable_by(|a, b| {
@@ -76,12 +76,12 @@ impl StepAccount {
 
     /// Returns the time of one part of the usual rank's own work.
     pub(crate) fn usual(&self, part: Part) -> f64 {
-        at(part).map_or(0.0, |at| self.usual[at])
+        own_index(part).map_or(0.0, |at| self.usual[at])
     }
 
     /// Returns how much longer one part takes the slowest rank than the usual one.
     pub(crate) fn uneven(&self, part: Part) -> f64 {
-        at(part).map_or(0.0, |at| self.uneven.parts[at])
+        own_index(part).map_or(0.0, |at| self.uneven.parts[at])
     }
 
     /// Returns the sum of all parts: the period, or the longest own work if that is longer.
@@ -103,7 +103,7 @@ impl Uneven {
 }
 
 /// Returns the index of a part in [`OWN`]; `None` for pauses and collectives.
-pub(crate) fn at(part: Part) -> Option<usize> {
+pub(crate) fn own_index(part: Part) -> Option<usize> {
     OWN.iter().position(|&own| own == part)
 }
 
@@ -111,10 +111,10 @@ fn own_parts(rank: &RankAnalysis) -> [f64; OWN.len()] {
     OWN.map(|part| rank.part(part) as f64)
 }
 
-/// Returns the longest own work of any rank without the first `without` kinds of pauses.
-fn slowest(step: &StepAnalysis, without: usize) -> f64 {
+/// Returns the longest own work of any rank without the first `skipped` kinds of pauses.
+fn slowest(step: &StepAnalysis, skipped: usize) -> f64 {
     let own = step.present().map(|(_, rank)| {
-        let pauses: u64 = rank.pauses[without..].iter().sum();
+        let pauses: u64 = rank.pauses[skipped..].iter().sum();
         sum(&own_parts(rank)) + pauses as f64
     });
     own.fold(0.0, f64::max)

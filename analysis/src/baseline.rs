@@ -109,11 +109,12 @@ pub fn measure<'a>(
         let baseline = find(&run.run).ok_or(Missing::NoSmallerRun)?;
         Ok(Baseline { run: BaselineRun { rule, ..baseline.run }, ..baseline })
     });
-    report.scaling_efficiency.measured = chosen.and_then(|baseline| against(report, baseline)).into();
+    report.scaling_efficiency.measured =
+        chosen.and_then(|baseline| measured_efficiency(report, baseline)).into();
 }
 
 /// Returns the measured efficiency against `baseline`, and fills in the baseline and the loss ledger against it.
-fn against(report: &mut Report, baseline: Baseline) -> Result<f64, Missing> {
+fn measured_efficiency(report: &mut Report, baseline: Baseline) -> Result<f64, Missing> {
     let throughput = report.throughput.as_result().map_err(Missing::clone)?;
     let measured = efficiency((*throughput, report.ranks), (baseline.run.throughput, baseline.run.ranks));
     let costs = StepCosts::from_report(report).zip(baseline.costs);
@@ -187,12 +188,12 @@ mod tests {
 
     #[test]
     fn measured_efficiency_is_the_ratio_of_throughputs_per_rank() {
-        let one =
+        let single =
             Report { throughput: Figure::Known(1_000.0), batch: Figure::Known(128.0), ..report("one", 1) };
         let mut own =
             Report { throughput: Figure::Known(3_000.0), batch: Figure::Known(128.0), ..report("own", 4) };
-        let runs = [RunSummary { throughput: one.throughput.value(), ..summary("one", 1, 128.0, 1) }];
-        measure(&mut own, runs.iter(), |_| Baseline::from_report(&one));
+        let runs = [RunSummary { throughput: single.throughput.value(), ..summary("one", 1, 128.0, 1) }];
+        measure(&mut own, runs.iter(), |_| Baseline::from_report(&single));
         assert_eq!(own.scaling_efficiency.measured, Figure::Known(0.75));
         assert_eq!(own.baseline.as_ref().map(|baseline| baseline.run.as_str()), Some("one"));
         measure(&mut own, [].iter(), |_| None);

@@ -170,7 +170,7 @@ mod tests {
         }
     }
 
-    fn with(losses: [f64; 7], residual: f64, verdicts: Vec<Verdict>) -> Report {
+    fn with_losses(losses: [f64; 7], residual: f64, verdicts: Vec<Verdict>) -> Report {
         let efficiency = 1.0 - losses.iter().sum::<f64>() - residual;
         let losses = Loss::ALL.into_iter().zip(losses).collect();
         Report {
@@ -199,15 +199,15 @@ mod tests {
             step_nanos: 10_000,
             ..RankLedger::default()
         };
-        let implied = Report { ledger: (0..4).map(rank).collect(), ..with([0.0; 7], 0.0, Vec::new()) };
+        let implied = Report { ledger: (0..4).map(rank).collect(), ..with_losses([0.0; 7], 0.0, Vec::new()) };
         // Against a baseline that was slowed down, the efficiency is above 1 and losses are negative.
-        let against = LossLedger {
+        let measured = LossLedger {
             kind: EfficiencyKind::Measured,
             efficiency: 1.17,
             losses: Loss::ALL.into_iter().zip([0.0, -0.1, 0.0, 0.0, -0.07, 0.0, 0.0]).collect(),
             residual: 0.0,
         };
-        let cascade = cascade(&Report { loss_ledger: Figure::Known(against), ..implied }, &[]).unwrap();
+        let cascade = cascade(&Report { loss_ledger: Figure::Known(measured), ..implied }, &[]).unwrap();
         assert!((cascade.ideal_nanos - 80.0).abs() < 1e-9, "{cascade:?}");
         let losses = cascade.bars.iter().filter(|bar| bar.kind != BarKind::Residual);
         assert!(losses.map(|bar| bar.nanos).all(|nanos| nanos >= 0.0), "{cascade:?}");
@@ -220,21 +220,26 @@ mod tests {
 
     #[test]
     fn a_verdict_is_the_largest_bar_and_costs_what_it_says() {
-        let report = with([0.0, 0.30, 0.02, 0.05, 0.12, 0.0, 0.01], 0.0, vec![verdict(Cause::Input, 40)]);
+        let report =
+            with_losses([0.0, 0.30, 0.02, 0.05, 0.12, 0.0, 0.01], 0.0, vec![verdict(Cause::Input, 40)]);
         let cascade = cascade(&report, &report.verdicts).unwrap();
         assert_eq!((cascade.bars[0].kind, cascade.bars[0].nanos), (BarKind::Verdict(0), 40.0));
         let others = cascade.bars[1..].iter().map(|bar| bar.nanos).fold(0.0, f64::max);
         assert!(others < 40.0, "{cascade:?}");
         // A quarter of the cost is the rank's own input. The rest is the wait of the other three ranks.
-        let of = |loss| cascade.bars.iter().find(|bar| bar.kind == BarKind::Loss(loss)).unwrap().nanos;
-        assert!((of(Loss::Input) - 2.0).abs() < 1e-9 && of(Loss::Imbalance) < 1e-9, "{cascade:?}");
+        let loss_nanos =
+            |loss| cascade.bars.iter().find(|bar| bar.kind == BarKind::Loss(loss)).unwrap().nanos;
+        assert!(
+            (loss_nanos(Loss::Input) - 2.0).abs() < 1e-9 && loss_nanos(Loss::Imbalance) < 1e-9,
+            "{cascade:?}"
+        );
         assert!((sum(&cascade) - 100.0).abs() < 1e-9);
     }
 
     #[test]
     fn a_fault_of_some_steps_costs_less_per_step() {
         let brief = Verdict { affected_steps: 25, ..verdict(Cause::Compute, 40) };
-        let report = with([0.0, 0.08, 0.0, 0.0, 0.0, 0.0, 0.0], 0.0, vec![brief]);
+        let report = with_losses([0.0, 0.08, 0.0, 0.0, 0.0, 0.0, 0.0], 0.0, vec![brief]);
         let cascade = cascade(&report, &report.verdicts).unwrap();
         assert!((cascade.bars[0].nanos - 10.0).abs() < 1e-9);
         assert!((cascade.ideal_nanos - 90.0).abs() < 1e-9, "2 of 10 are in the culprit's own compute");
@@ -280,7 +285,7 @@ mod tests {
                 Cause::Processor, Cause::Network, Cause::Unknown,
             ];
             let verdicts = costs.into_iter().map(|(cost, at)| verdict(causes[at], cost)).collect();
-            let report = with(losses, residual, verdicts);
+            let report = with_losses(losses, residual, verdicts);
             let cascade = cascade(&report, &report.verdicts).unwrap();
             prop_assert!((sum(&cascade) - 100.0).abs() < 1e-6);
             prop_assert!(cascade.ideal_nanos >= 0.0);

@@ -48,12 +48,12 @@ pub fn compare(a: &Report, b: &Report) -> Comparison {
 fn figures(a: &Report, b: &Report) -> Vec<Compared> {
     let median = |spread: &Figure<Spread>| spread.known().map(|spread| spread.median);
     let noise = step_noise(a, b);
-    let step = |name: &str, of: fn(&Spread) -> f64, noise: Option<f64>| {
-        let of = |report: &Report| report.step_time_nanos.known().map(of);
-        compared(name, Unit::Nanos, Better::Lower, of(a), of(b), noise)
+    let step = |name: &str, figure: fn(&Spread) -> f64, noise: Option<f64>| {
+        let value = |report: &Report| report.step_time_nanos.known().map(figure);
+        compared(name, Unit::Nanos, Better::Lower, value(a), value(b), noise)
     };
-    let ratio = |name: &str, better: Better, of: fn(&Report) -> Option<f64>| {
-        compared(name, Unit::Ratio, better, of(a), of(b), None)
+    let ratio = |name: &str, better: Better, figure: fn(&Report) -> Option<f64>| {
+        compared(name, Unit::Ratio, better, figure(a), figure(b), None)
     };
     vec![
         step("step time, median", |spread| spread.median, noise),
@@ -107,7 +107,7 @@ fn ledger(a: &Report, b: &Report) -> Vec<Compared> {
         }
         row
     };
-    Part::of_run(a.has_idle() || b.has_idle()).map(part).collect()
+    Part::stacked(a.has_idle() || b.has_idle()).map(part).collect()
 }
 
 fn compared(
@@ -230,9 +230,9 @@ fn caveats(a: &Report, b: &Report) -> Vec<String> {
     caveats
 }
 
-/// Returns the sentences of the verdicts in `of` that have no counterpart in `other`, which is a verdict with the same
+/// Returns the sentences of the verdicts in `verdicts` that have no counterpart in `other`, which is a verdict with the same
 /// culprit and cause.
-fn only_in(of: &[Verdict], other: &[Verdict]) -> Vec<String> {
+fn only_in(verdicts: &[Verdict], other: &[Verdict]) -> Vec<String> {
     let key = |verdict: &Verdict| {
         let ranks = verdict.culprit.as_ref().map(|culprit| match culprit {
             Culprit::All => Vec::new(),
@@ -240,12 +240,12 @@ fn only_in(of: &[Verdict], other: &[Verdict]) -> Vec<String> {
         });
         (ranks, verdict.cause)
     };
-    let is_new = |verdict: &&Verdict| !other.iter().any(|like| key(like) == key(verdict));
-    of.iter().filter(is_new).map(|verdict| verdict.sentence.clone()).collect()
+    let is_new = |verdict: &&Verdict| !other.iter().any(|counterpart| key(counterpart) == key(verdict));
+    verdicts.iter().filter(is_new).map(|verdict| verdict.sentence.clone()).collect()
 }
 
-/// Returns the sentences of the growths in `of` of memory that does not grow in `other`.
-fn grows_only_in(of: &[MemoryGrowth], other: &[MemoryGrowth]) -> Vec<String> {
-    let is_new = |growth: &&MemoryGrowth| !other.iter().any(|like| like.kind == growth.kind);
-    of.iter().filter(is_new).map(|growth| growth.sentence.clone()).collect()
+/// Returns the sentences of the growths in `growths` of memory that does not grow in `other`.
+fn grows_only_in(growths: &[MemoryGrowth], other: &[MemoryGrowth]) -> Vec<String> {
+    let is_new = |growth: &&MemoryGrowth| !other.iter().any(|counterpart| counterpart.kind == growth.kind);
+    growths.iter().filter(is_new).map(|growth| growth.sentence.clone()).collect()
 }

@@ -61,7 +61,7 @@ pub(crate) struct LoweredClocks {
 /// device that works as it should.
 pub(crate) fn lowered_on_all(samples: &Samples<'_>, ranks: usize) -> Option<LoweredClocks> {
     let most = |rank| {
-        samples.within(rank).map(|sample| sample.most as f64).reduce(f64::max).filter(|most| *most > 0.0)
+        samples.in_window(rank).map(|sample| sample.most as f64).reduce(f64::max).filter(|most| *most > 0.0)
     };
     let lowered = lowered(samples, ranks, most, UsualClock::Full)?;
     (lowered.reasons & !throttle::POWER_CAP != 0).then_some(lowered)
@@ -84,9 +84,10 @@ pub(crate) fn lowered(
     usual_clock: UsualClock,
 ) -> Option<LoweredClocks> {
     let lowered = |rank: usize| {
-        let clocks: Vec<f64> = samples.within(rank).filter_map(|sample| Some(sample.clock? as f64)).collect();
+        let clocks: Vec<f64> =
+            samples.in_window(rank).filter_map(|sample| Some(sample.clock? as f64)).collect();
         let slowed =
-            samples.within(rank).filter(|sample| sample.clock.is_some() && sample.is_slowed()).count();
+            samples.in_window(rank).filter(|sample| sample.clock.is_some() && sample.is_slowed()).count();
         let (share, usual) = (slowed as f64 / clocks.len().max(1) as f64, usual(rank)?);
         let clock = stats::median(clocks)?;
         (share >= MIN_LOWERED_SHARE && clock <= usual * (1.0 - LOWER)).then_some(Lowered {
@@ -102,9 +103,8 @@ pub(crate) fn lowered(
     let median = |value: fn(&Lowered) -> f64| stats::median(found.iter().map(value));
     let (share, clock, usual) =
         (median(|device| device.share)?, median(|device| device.clock)?, median(|device| device.usual)?);
-    let own = (0..ranks).flat_map(|rank| samples.within(rank)).filter(|sample| sample.is_slowed());
-    let evidence =
-        Evidence::LoweredClocks { devices: found.len(), ranks, share, clock, usual, of: usual_clock };
+    let own = (0..ranks).flat_map(|rank| samples.in_window(rank)).filter(|sample| sample.is_slowed());
+    let evidence = Evidence::LoweredClocks { devices: found.len(), ranks, share, clock, usual, usual_clock };
     Some(LoweredClocks {
         reasons: own.fold(0, |all, sample| all | sample.reasons),
         below: 1.0 - clock / usual,
@@ -120,13 +120,13 @@ pub(crate) struct Samples<'a> {
 }
 
 impl Samples<'_> {
-    pub(crate) fn within(&self, rank: usize) -> impl Iterator<Item = &DeviceState> {
+    pub(crate) fn in_window(&self, rank: usize) -> impl Iterator<Item = &DeviceState> {
         let samples = self.ranks.get(rank).map_or(&[][..], Vec::as_slice);
         samples.iter().filter(|sample| (self.window.0..=self.window.1).contains(&sample.at))
     }
 
     /// Returns the median clock of a rank before the window.
-    pub(crate) fn before(&self, rank: usize) -> Option<f64> {
+    pub(crate) fn clock_before(&self, rank: usize) -> Option<f64> {
         let samples = self.ranks.get(rank)?.iter().filter(|sample| sample.at < self.window.0);
         stats::median(samples.filter_map(|sample| Some(sample.clock? as f64)))
     }
@@ -137,7 +137,7 @@ impl Samples<'_> {
 
     /// Returns how often the allocator of a rank emptied its cache within the window.
     pub(crate) fn retries(&self, rank: usize) -> Option<u64> {
-        let mut counts = self.within(rank).filter_map(|sample| sample.retries);
+        let mut counts = self.in_window(rank).filter_map(|sample| sample.retries);
         let first = counts.next()?;
         Some(counts.last()?.saturating_sub(first))
     }

@@ -147,9 +147,9 @@ mod tests {
     fn an_exception_of_a_rank_explains_those_that_ended_without_a_word_after_it() {
         let lost = "rank 1 ended with exit code 1 (RuntimeError at train.py:6: [gloo/pair.cc:561] Connection closed)";
         let own = "rank 1 ended with exit code 1 (torch.OutOfMemoryError at train.py:8: CUDA out of memory)";
-        for without in [Ended::Silent, Ended::WithoutAWord] {
+        for silence in [Ended::Silent, Ended::WithoutAWord] {
             let named = |reason| {
-                let ranks = [end(without, "", 300, 602), end(Ended::WithAnError, reason, 300, 600)];
+                let ranks = [end(silence, "", 300, 602), end(Ended::WithAnError, reason, 300, 600)];
                 failure(&ranks, Instrumentation::Reducer).unwrap().rank
             };
             assert_eq!([own, lost, "rank 1 ended with exit code 1"].map(named), [Rank(1), Rank(0), Rank(0)]);

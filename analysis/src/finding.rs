@@ -75,13 +75,13 @@ impl Finding {
     /// Returns true if nearly all of what takes the ranks longer than others is outside of every phase.
     pub(crate) fn is_outside_phases(&self) -> bool {
         let longer = |wanted: Option<Segment>| -> f64 {
-            let of = self.evidence.iter().filter_map(|evidence| match evidence {
+            let nanos = self.evidence.iter().filter_map(|evidence| match evidence {
                 Evidence::Longer { segment, nanos, .. } if wanted.is_none_or(|wanted| wanted == *segment) => {
                     Some(*nanos)
                 }
                 _ => None,
             });
-            of.sum()
+            nanos.sum()
         };
         longer(None) > 0.0 && longer(Some(Segment::Other)) >= OUTSIDE * longer(None)
     }
@@ -282,8 +282,8 @@ pub(crate) enum Evidence {
     OnUsualRank { segment: Segment, nanos: f64 },
     /// The number of attempts at the job, and of the steps that more than one did.
     Attempts { attempts: u64, repeated_steps: u64 },
-    /// With a restart every `between` seconds and checkpoints of `checkpoint` seconds, one every `seconds` loses the least.
-    BestInterval { between: f64, checkpoint: f64, seconds: f64 },
+    /// With a restart every `failure_interval` seconds and checkpoints of `checkpoint` seconds, one every `seconds` loses the least.
+    BestInterval { failure_interval: f64, checkpoint: f64, seconds: f64 },
     /// What a start consists of, in nanoseconds of wall time.
     Start { launch: f64, setup: f64, warm_up: f64 },
     /// A part of the step grew from the first steps to the last ones.
@@ -325,9 +325,16 @@ pub(crate) enum Evidence {
     /// The threads of all ranks were off the processor for the rest of additional compute time.
     ProcessorTimeOfAll { nanos: f64 },
     /// The device reports a lowered clock; clocks in megahertz.
-    LoweredClock { lowered: usize, samples: usize, clock: f64, usual: f64, of: UsualClock },
+    LoweredClock { lowered: usize, samples: usize, clock: f64, usual: f64, usual_clock: UsualClock },
     /// This many of the ranks' devices report lowered clocks, in this share of the samples; the median clock in megahertz.
-    LoweredClocks { devices: usize, ranks: usize, share: f64, clock: f64, usual: f64, of: UsualClock },
+    LoweredClocks {
+        devices: usize,
+        ranks: usize,
+        share: f64,
+        clock: f64,
+        usual: f64,
+        usual_clock: UsualClock,
+    },
     /// What the hosts and the devices do per step of a rank, as traces show.
     HostBound(HostBound),
     /// How often PyTorch's allocator ran out of memory, and the largest such number of other ranks; `None` if no other
@@ -355,7 +362,7 @@ pub(crate) enum Evidence {
     /// ranks that lose time.
     InCode { place: Place, rank: u32, other_rank: Option<u32> },
     /// The loader workers of two ranks are busy for these shares of their time.
-    LoadersAtWork { of: [(u32, f64); 2] },
+    LoadersAtWork { shares: [(u32, f64); 2] },
     /// A rank reported the line of its own code in which it does what is recorded.
     Called { frame: Frame, rank: u32 },
     /// In a trace, an operator or kernel takes it longer than another rank. The trace begins with this step.
@@ -408,7 +415,7 @@ pub(crate) struct Stall<'a> {
     /// The newest collective that any rank has launched.
     pub(crate) furthest: Option<Seq>,
     /// The ranks that the others wait for.
-    pub(crate) behind: &'a [Rank],
+    pub(crate) suspects: &'a [Rank],
     /// The number of these ranks that send no data.
     pub(crate) silent: usize,
     /// True if these ranks have started the newest collective, but not finished it.
@@ -416,7 +423,7 @@ pub(crate) struct Stall<'a> {
     /// What records the run, and thereby numbers its collectives.
     pub(crate) instrumentation: Instrumentation,
     /// True if no step has completed at all. `since_seconds` is then how long a rank has waited in a collective.
-    pub(crate) before_steps: bool,
+    pub(crate) is_before_steps: bool,
 }
 
 /// The rank that failed first.

@@ -50,7 +50,7 @@ impl Lifeline {
     }
 
     /// Notes the name of the newest process's clock.
-    pub fn on_clock(&mut self, name: &str) {
+    pub fn set_clock(&mut self, name: &str) {
         self.newest().into_iter().for_each(|attempt| name.clone_into(&mut attempt.clock));
     }
 
@@ -153,10 +153,10 @@ pub fn goodput(ranks: &[Option<&Lifeline>], worlds: &[u32], now: Now) -> Result<
         .enumerate()
         .map(|(rank, lifeline)| {
             let member = Member { rank: rank as u32, worlds };
-            Booked::of(*lifeline, member, &offsets, begin, now)
+            Booked::new(*lifeline, member, &offsets, begin, now)
         })
         .collect();
-    let newest = booked.iter().map(|rank| rank.until).max().unwrap_or(begin);
+    let newest = booked.iter().map(|rank| rank.reached).max().unwrap_or(begin);
     let end = if let Now::Waiting(at) = now { newest.max(at) } else { newest };
     let mut uses: Nanos = [0; TimeUse::COUNT];
     let mut listed: Vec<views::Attempt> = Vec::new();
@@ -255,7 +255,7 @@ impl Member<'_> {
 
 /// The time of one rank by use, up to a time.
 struct Booked {
-    until: ServerNanos,
+    reached: ServerNanos,
     /// By attempt. The recovery before an attempt is part of it.
     attempts: Vec<Nanos>,
     /// The time of a rank without attempts.
@@ -267,7 +267,7 @@ struct Booked {
 }
 
 impl Booked {
-    fn of(
+    fn new(
         lifeline: Option<&Lifeline>,
         member: Member<'_>,
         offsets: &Offsets<'_>,
@@ -276,7 +276,7 @@ impl Booked {
     ) -> Self {
         let next = lifeline.map_or(0, Lifeline::next_attempt) as u32;
         let mut booked = Self {
-            until: begin,
+            reached: begin,
             attempts: Vec::new(),
             unheard: [0; TimeUse::COUNT],
             open: TimeUse::Launch,
@@ -287,14 +287,14 @@ impl Booked {
         let mut has_steps = false;
         for (at, attempt) in attempts.iter().enumerate() {
             booked.attempts.push(attempt.nanos);
-            let before = if at == 0 { TimeUse::Launch } else { TimeUse::Recovery };
-            let began = attempt.began_at(offsets).max(booked.until);
-            let since = at.checked_sub(1).map_or(0, |at| attempts[at].number + 1);
-            if member.is_in(since..attempt.number) {
-                booked.book(before, (began - booked.until).unsigned_abs());
+            let time_use = if at == 0 { TimeUse::Launch } else { TimeUse::Recovery };
+            let began = attempt.began_at(offsets).max(booked.reached);
+            let first_number = at.checked_sub(1).map_or(0, |at| attempts[at].number + 1);
+            if member.is_in(first_number..attempt.number) {
+                booked.book(time_use, (began - booked.reached).unsigned_abs());
             }
             // All further times are differences on one clock.
-            booked.until = began + sum(&attempt.nanos) as i64;
+            booked.reached = began + sum(&attempt.nanos) as i64;
             let (launch, setup) = attempt.startup_nanos();
             booked.advance(if at == 0 { TimeUse::Launch } else { TimeUse::Recovery }, launch);
             let (repeated, others) = attempt.missing_at_start();
@@ -308,14 +308,14 @@ impl Booked {
             let is_last = at + 1 == attempts.len() && booked.is_member;
             let rest = attempt.rest_nanos();
             let is_hang = attempt.completed != Some(true) && attempt::is_hang(rest, typical);
-            let after = match (is_hang, is_last) {
+            let time_use = match (is_hang, is_last) {
                 (true, _) => TimeUse::Hang,
                 (false, false) => TimeUse::Recovery,
                 (false, true) => TimeUse::Ending,
             };
             // While a process runs, the time since its last step is part of its next step.
             if !is_last || now == Now::Over {
-                booked.advance(after, rest);
+                booked.advance(time_use, rest);
             }
             booked.open = match attempt.steps {
                 Some(_) => TimeUse::OtherInSteps,
@@ -333,7 +333,7 @@ impl Booked {
 
     fn advance(&mut self, time_use: TimeUse, nanos: u64) {
         self.book(time_use, nanos);
-        self.until = self.until + nanos as i64;
+        self.reached = self.reached + nanos as i64;
     }
 
     /// Books the time until `end`, at which the run ends or at which it is seen.
@@ -341,7 +341,7 @@ impl Booked {
         if !self.is_member {
             return;
         }
-        let nanos = (end - self.until).max(0).unsigned_abs();
+        let nanos = (end - self.reached).max(0).unsigned_abs();
         let time_use = match now {
             _ if self.attempts.is_empty() => TimeUse::Launch,
             Now::Over => TimeUse::Ending,

@@ -124,10 +124,10 @@ pub(crate) fn groups(
     let stats = |(group, functions): (Group, Vec<Function>)| {
         let alike = groups.range((Reverse(group), 0, None)..).take_while(|(key, _)| key.0.0 == group);
         let alike: Vec<_> = alike.collect();
-        let cost = alike.iter().fold(Sum::default(), |sum, (_, one)| sum.plus(&one.sum)).cost();
+        let cost = alike.iter().fold(Sum::default(), |sum, (_, costs)| sum.plus(&costs.sum)).cost();
         let count = alike.len() as u32;
         let mut worst: Vec<OneGroup> =
-            alike.into_iter().map(|((_, first, _), one)| one.to_view(*first)).collect();
+            alike.into_iter().map(|((_, first, _), costs)| costs.to_view(*first)).collect();
         worst.sort_by(|a, b| b.cost.wait_nanos.total_cmp(&a.cost.wait_nanos));
         worst.truncate(GroupStats::MAX_WORST);
         GroupStats { group, functions, cost, count, worst }
@@ -186,7 +186,8 @@ mod tests {
     #[test]
     fn each_group_shape_has_its_own_costs_and_names_the_latest_rank() {
         let steps = mesh();
-        let found = groups(&steps.iter().collect::<Vec<_>>(), |one| Function::from_seq(one.seq));
+        let found =
+            groups(&steps.iter().collect::<Vec<_>>(), |collective| Function::from_seq(collective.seq));
         let [data, tensor] = &found[..] else { panic!("two shapes: {found:?}") };
         assert_eq!((data.group, tensor.group), (DATA, TENSOR));
         assert_eq!((data.count, tensor.count), (2, 2));
@@ -209,22 +210,23 @@ mod tests {
     fn a_group_is_averaged_over_the_steps_in_which_it_works() {
         let mut steps = mesh();
         steps[1].collectives.clear();
-        let found = groups(&steps.iter().collect::<Vec<_>>(), |one| Function::from_seq(one.seq));
+        let found =
+            groups(&steps.iter().collect::<Vec<_>>(), |collective| Function::from_seq(collective.seq));
         assert_eq!(found[1].cost.collectives, 2.0);
     }
 
     #[test]
     fn uneven_groups_are_distinguished_by_communicator_and_only_the_worst_are_listed() {
         let uneven = Group { ranks: 3, stride: 0 };
-        let one = |comm: u32| CollectiveAnalysis {
+        let uneven_collective = |comm: u32| CollectiveAnalysis {
             comm: Comm(comm),
             seq: Seq(4),
             ..collective(uneven, 0, f64::from(comm), None)
         };
-        let step = step(0, (0..20).map(one).collect());
+        let step = step(0, (0..20).map(uneven_collective).collect());
         let found = groups(&[&step], |_| Function::AllReduce);
         assert_eq!((found.len(), found[0].count), (1, 20));
-        let waits: Vec<f64> = found[0].worst.iter().map(|one| one.cost.wait_nanos).collect();
+        let waits: Vec<f64> = found[0].worst.iter().map(|group| group.cost.wait_nanos).collect();
         assert_eq!(waits, (4..20).rev().map(f64::from).collect::<Vec<_>>());
     }
 }

@@ -56,7 +56,7 @@ pub fn detect(
 /// Returns the hang of a run that has completed no step, and in which a rank has waited in a collective for `since_seconds`, more than
 /// `limit_seconds`. `ranks` have launched what they wait in now.
 #[must_use]
-pub fn before_steps(
+pub fn startup_hang(
     since_seconds: f64,
     limit_seconds: f64,
     ranks: &[Progress],
@@ -75,7 +75,9 @@ pub fn before_steps(
 /// Returns the collectives that ranks wait in, each with its ranks, in the order of the lowest rank.
 fn awaited(ranks: &[Progress]) -> Vec<(Seq, Vec<Rank>)> {
     let mut awaited: Vec<(Seq, Vec<Rank>)> = Vec::new();
-    for (rank, seq) in (0..).map(Rank).zip(ranks).filter_map(|(rank, of)| Some((rank, of.launched?))) {
+    for (rank, seq) in
+        (0..).map(Rank).zip(ranks).filter_map(|(rank, progress)| Some((rank, progress.launched?)))
+    {
         match awaited.iter_mut().find(|(known, _)| *known == seq) {
             Some((_, ranks)) => ranks.push(rank),
             None => awaited.push((seq, vec![rank])),
@@ -95,25 +97,25 @@ fn stalled(
     (since_seconds, limit_seconds): (f64, f64),
     ranks: &[Progress],
     instrumentation: Instrumentation,
-    before_steps: bool,
+    is_before_steps: bool,
 ) -> Hang {
     let furthest = ranks.iter().filter_map(|rank| rank.launched).max();
-    let behind: Vec<Rank> = suspects(ranks, furthest);
-    let of = |rank: &Rank| ranks[rank.0 as usize];
+    let suspects: Vec<Rank> = suspects(ranks, furthest);
+    let progress = |rank: &Rank| ranks[rank.0 as usize];
     let sentence = wording::hang(&Stall {
         since_seconds,
         furthest,
-        behind: &behind,
-        silent: behind.iter().filter(|rank| of(rank).is_silent()).count(),
-        have_started: behind.iter().all(|rank| of(rank).launched == furthest),
+        suspects: &suspects,
+        silent: suspects.iter().filter(|rank| progress(rank).is_silent()).count(),
+        have_started: suspects.iter().all(|rank| progress(rank).launched == furthest),
         instrumentation,
-        before_steps,
+        is_before_steps,
     });
     Hang {
         since_seconds: Some(since_seconds),
         since_unix_millis: None,
         limit_seconds: Some(limit_seconds),
-        ranks: behind,
+        ranks: suspects,
         sentence,
         standing: Vec::new(),
     }
@@ -154,38 +156,44 @@ mod tests {
 
     use super::*;
 
-    fn in_reducer(since: f64, median: Option<f64>, ranks: &[Progress]) -> Option<Hang> {
-        detect(since, median, ranks, Instrumentation::Reducer)
+    fn reducer_hang(since_seconds: f64, median_seconds: Option<f64>, ranks: &[Progress]) -> Option<Hang> {
+        detect(since_seconds, median_seconds, ranks, Instrumentation::Reducer)
     }
 
-    fn at(seq: u64) -> Progress {
+    fn progress(seq: u64) -> Progress {
         Progress { launched: Some(Seq(seq)), ..Progress::default() }
     }
 
     #[test]
     fn the_rank_that_has_not_launched_is_named() {
-        let ranks = [at(9), at(9), at(7), at(9)];
-        assert_eq!(in_reducer(9.9, Some(0.1), &ranks), None);
-        assert_eq!(in_reducer(30.0, Some(4.0), &ranks), None, "ten slow steps are not a hang");
-        let hang = in_reducer(12.0, Some(0.1), &ranks).unwrap();
+        let ranks = [progress(9), progress(9), progress(7), progress(9)];
+        assert_eq!(reducer_hang(9.9, Some(0.1), &ranks), None);
+        assert_eq!(reducer_hang(30.0, Some(4.0), &ranks), None, "ten slow steps are not a hang");
+        let hang = reducer_hang(12.0, Some(0.1), &ranks).unwrap();
         assert_eq!(hang.ranks, [Rank(2)]);
         assert_eq!(hang.sentence, "No step has completed for 12 s: rank 2 has not started collective 9.");
     }
 
     #[test]
     fn collectives_of_an_unmodified_job_are_counted_by_function() {
-        let at =
+        let progress =
             |count| Progress { launched: Some(Function::AllReduce.numbered(count)), ..Progress::default() };
-        let hang = detect(12.0, Some(0.1), &[at(302), at(301)], Instrumentation::Nccl).unwrap();
+        let hang = detect(12.0, Some(0.1), &[progress(302), progress(301)], Instrumentation::Nccl).unwrap();
         assert_eq!(hang.sentence, "No step has completed for 12 s: rank 1 has not started all-reduce 302.");
     }
 
     /// Rank 2 waits for rank 1 inside collective 8, while rank 0 is in collective 9.
     #[test]
     fn a_silent_rank_is_named_instead_of_the_ranks_that_wait_for_it() {
-        let stopped = Progress { silent_seconds: 11, ..at(8) };
-        assert_eq!(in_reducer(12.0, Some(0.1), &[at(9), stopped, at(8)]).unwrap().ranks, [Rank(1)]);
-        assert_eq!(in_reducer(12.0, Some(0.1), &[at(9), at(7), at(8)]).unwrap().ranks, [Rank(1)]);
+        let stopped = Progress { silent_seconds: 11, ..progress(8) };
+        assert_eq!(
+            reducer_hang(12.0, Some(0.1), &[progress(9), stopped, progress(8)]).unwrap().ranks,
+            [Rank(1)]
+        );
+        assert_eq!(
+            reducer_hang(12.0, Some(0.1), &[progress(9), progress(7), progress(8)]).unwrap().ranks,
+            [Rank(1)]
+        );
     }
 
     #[test]
@@ -204,9 +212,12 @@ mod tests {
             Profile { frames: vec![frame(function)], threads: vec![thread], torn: 0 }
         };
         let (waits, reads) = (at("backward", 48), at("read", 12));
-        let hang =
-            in_reducer(12.0, Some(0.1), &[super::tests::at(9), super::tests::at(9), super::tests::at(7)])
-                .unwrap();
+        let hang = reducer_hang(
+            12.0,
+            Some(0.1),
+            &[super::tests::progress(9), super::tests::progress(9), super::tests::progress(7)],
+        )
+        .unwrap();
         let sampled = [(Rank(0), &waits), (Rank(1), &waits), (Rank(2), &reads)];
         assert_eq!(
             with_stacks(hang, sampled.into_iter()).sentence,
@@ -217,15 +228,16 @@ mod tests {
 
     #[test]
     fn before_the_first_step_the_rank_is_named_that_the_others_wait_for() {
-        let at =
+        let progress =
             |count| Progress { launched: Some(Function::Broadcast.numbered(count)), ..Progress::default() };
-        let hang = before_steps(75.0, 60.0, &[at(3), Progress::default(), at(3)], Instrumentation::Nccl);
+        let hang =
+            startup_hang(75.0, 60.0, &[progress(3), Progress::default(), progress(3)], Instrumentation::Nccl);
         assert_eq!((hang.ranks, hang.limit_seconds), (vec![Rank(1)], Some(60.0)));
         assert_eq!(
             hang.sentence,
             "No step has completed yet, after 75 s of waiting: rank 1 has not started broadcast 3."
         );
-        let hang = before_steps(75.0, 60.0, &[at(3), at(3)], Instrumentation::Nccl);
+        let hang = startup_hang(75.0, 60.0, &[progress(3), progress(3)], Instrumentation::Nccl);
         assert_eq!(
             hang.sentence,
             "No step has completed yet, after 75 s of waiting; all ranks have launched the same collectives."
@@ -234,10 +246,10 @@ mod tests {
 
     #[test]
     fn no_rank_is_behind_if_ranks_wait_in_different_collectives() {
-        let at =
+        let progress =
             |function: Function| Progress { launched: Some(function.numbered(3)), ..Progress::default() };
-        let ranks = [Function::Broadcast, Function::AllReduce, Function::Broadcast].map(at);
-        let hang = before_steps(75.0, 60.0, &ranks, Instrumentation::Nccl);
+        let ranks = [Function::Broadcast, Function::AllReduce, Function::Broadcast].map(progress);
+        let hang = startup_hang(75.0, 60.0, &ranks, Instrumentation::Nccl);
         assert_eq!(hang.ranks, []);
         assert_eq!(
             hang.sentence,
@@ -248,8 +260,8 @@ mod tests {
 
     #[test]
     fn a_rank_that_launched_nothing_is_behind() {
-        let hang = in_reducer(12.0, None, &[at(0), Progress::default()]).unwrap();
+        let hang = reducer_hang(12.0, None, &[progress(0), Progress::default()]).unwrap();
         assert_eq!(hang.ranks, [Rank(1)]);
-        assert!(in_reducer(12.0, None, &[at(3), at(3)]).unwrap().ranks.is_empty());
+        assert!(reducer_hang(12.0, None, &[progress(3), progress(3)]).unwrap().ranks.is_empty());
     }
 }

@@ -103,7 +103,7 @@ impl HostHistory {
     }
 
     /// Sums the figures over a window on the rank's clock.
-    fn within(&self, window: (MonoNanos, MonoNanos)) -> Seconds {
+    fn sums_within(&self, window: (MonoNanos, MonoNanos)) -> Seconds {
         let mut sums = [0.0; FIGURES.len()];
         for span in &self.spans {
             let share = span.share_within(window);
@@ -125,8 +125,8 @@ impl Seconds {
     }
 
     /// Returns one figure as a share of another; `None` if either is unknown.
-    fn share(&self, figure: HostFigure, of: HostFigure) -> Option<f64> {
-        let whole = self.get(of).filter(|whole| *whole > 0.0)?;
+    fn share(&self, figure: HostFigure, whole_figure: HostFigure) -> Option<f64> {
+        let whole = self.get(whole_figure).filter(|whole| *whole > 0.0)?;
         Some(self.get(figure)? / whole)
     }
 }
@@ -187,10 +187,10 @@ mod tests {
             history.add(&sample(at));
         }
         assert!(history.spans.len() <= SPANS_PER_LEVEL * 18, "{}", history.spans.len());
-        let all = history.within((MonoNanos(0), MonoNanos(100_000 * SECOND)));
+        let all = history.sums_within((MonoNanos(0), MonoNanos(100_000 * SECOND)));
         assert_eq!(all.share(Ran, HostFigure::Capacity), Some(0.5));
         assert_eq!(all.get(HostFigure::Interval), Some(100_000.0));
-        let recent = history.within((MonoNanos(99_999 * SECOND), MonoNanos(100_000 * SECOND)));
+        let recent = history.sums_within((MonoNanos(99_999 * SECOND), MonoNanos(100_000 * SECOND)));
         assert_eq!(recent.get(HostFigure::Interval), Some(1.0), "the newest second is a span of its own");
         assert_eq!(recent.get(Busy), None, "no sample has this figure");
     }

@@ -11,7 +11,7 @@ use crate::finding::{Evidence, Finding, Reason, Statement};
 use crate::hosts::{Hosts, Shares};
 use crate::stats;
 use crate::step::StepAnalysis;
-use crate::verdict::{HIGH_CONFIDENCE_STEPS, MIN_SHARE, MIN_STEPS, against_all};
+use crate::verdict::{HIGH_CONFIDENCE_STEPS, MIN_SHARE, MIN_STEPS, finding_on_all};
 
 /// Returns a finding on what all ranks wait for within their passes, if it costs enough. `None` if
 /// processor time, or the wait for cores, was not measured.
@@ -33,7 +33,7 @@ pub(crate) fn find(
         return None;
     }
     let cost = off - waits.training_thread * period;
-    let mut finding = against_all(steps, cost, Cause::Host, Statement::AllAlike)?;
+    let mut finding = finding_on_all(steps, cost, Cause::Host, Statement::AllAlike)?;
     let is_sure = steps.len() >= HIGH_CONFIDENCE_STEPS && 2.0 * surely >= cost;
     finding.verdict.confidence = if is_sure { Confidence::High } else { Confidence::Medium };
     finding.reason = Some(Reason::WaitsInPasses);

@@ -47,14 +47,21 @@ impl Wait {
     }
 }
 
+/// The rank that starts a collective last, and when.
+#[derive(Clone, Copy)]
+pub(crate) struct LastStart {
+    pub(crate) rank: usize,
+    pub(crate) start: ServerNanos,
+}
+
 /// One collective over all ranks.
 pub(crate) struct JoinedCollective<'a> {
     pub(crate) comm: Comm,
     pub(crate) seq: Seq,
     /// The ranks that took part, in ascending order.
     pub(crate) members: Vec<Member<'a>>,
-    /// The last start and its rank; `None` unless all members have records and aligned clocks.
-    pub(crate) latest: Option<(usize, ServerNanos)>,
+    /// `None` unless all members have records and aligned clocks.
+    pub(crate) latest: Option<LastStart>,
     /// The shortest duration on any rank, in nanoseconds.
     pub(crate) shortest: i64,
 }
@@ -156,12 +163,12 @@ impl<'a> JoinedCollective<'a> {
         self.shortest = self.members.iter().map(|member| duration(member.record)).min().unwrap_or(0);
         self.latest = self.last_start(size);
         let fit = |rank: usize| fits.get(rank).and_then(Option::as_ref);
-        let last_rank = self.latest.map(|(rank, _)| rank);
+        let last_rank = self.latest.map(|last| last.rank);
         let last_fit = last_rank.and_then(fit);
         let bound = |rank: usize| last_fit.zip(fit(rank)).map_or(0, |(last, own)| own.bound_between(last));
         for member in &mut self.members {
             let duration = duration(member.record);
-            let aligned = |(_, last): (usize, ServerNanos)| Some((last - member.start?).clamp(0, duration));
+            let aligned = |last: LastStart| Some((last.start - member.start?).clamp(0, duration));
             member.wait = Wait {
                 aligned: self.latest.and_then(aligned),
                 clock_free: duration - self.shortest,
@@ -182,28 +189,28 @@ impl<'a> JoinedCollective<'a> {
     /// after the rank before it each rank started. They sum to the longest wait. Empty without aligned starts of all
     /// members.
     pub(crate) fn caused_waits(&self) -> Vec<(usize, i64)> {
-        let Some((_, last)) = self.latest else { return Vec::new() };
+        let Some(last) = self.latest else { return Vec::new() };
         let longest = self.members.iter().filter_map(|member| member.wait.aligned).max().unwrap_or(0);
         // A start so early that the rank left before the last one came is an error of the clocks.
-        let earliest = last + -longest;
+        let earliest = last.start + -longest;
         let start = |member: &Member<'_>| Some((member.start?.max(earliest), member.rank));
         let mut starts: Vec<(ServerNanos, usize)> = self.members.iter().filter_map(start).collect();
         starts.sort_unstable();
-        let after = |before: &mut ServerNanos, (start, rank): (ServerNanos, usize)| {
-            Some((rank, start - std::mem::replace(before, start)))
+        let delay = |previous: &mut ServerNanos, (start, rank): (ServerNanos, usize)| {
+            Some((rank, start - std::mem::replace(previous, start)))
         };
-        starts.into_iter().scan(earliest, after).collect()
+        starts.into_iter().scan(earliest, delay).collect()
     }
 
-    fn last_start(&self, size: Option<usize>) -> Option<(usize, ServerNanos)> {
+    fn last_start(&self, size: Option<usize>) -> Option<LastStart> {
         if self.members.len() < size? {
             return None;
         }
-        let mut latest = None;
+        let mut latest: Option<LastStart> = None;
         for member in &self.members {
             let start = member.start?;
-            if latest.is_none_or(|(_, last)| start >= last) {
-                latest = Some((member.rank, start));
+            if latest.is_none_or(|last| start >= last.start) {
+                latest = Some(LastStart { rank: member.rank, start });
             }
         }
         latest

@@ -13,7 +13,7 @@ use crate::stacks::{self, Place};
 
 /// Returns the profiles of the stacks that were sampled while some part of a time passed, oldest first. `fit` is the rank's clock.
 #[must_use]
-pub fn within<'a>(
+pub fn profiles_within<'a>(
     long_steps: impl IntoIterator<Item = &'a LongStep>,
     fit: &ClockFit,
     (from, until): (ServerNanos, ServerNanos),
@@ -29,12 +29,12 @@ pub fn within<'a>(
 #[must_use]
 pub fn long_line(own: &[&Profile], others: &[&Profile], by_workers: bool) -> Option<Place> {
     let own = merged(own);
-    let other = if others.is_empty() { without_stacks(&own) } else { merged(others) };
+    let other = if others.is_empty() { emptied(&own) } else { merged(others) };
     stacks::place(&own, &other, by_workers)
 }
 
 /// Returns a profile of the same threads that are nowhere, so that all of the other's time is more than its own.
-fn without_stacks(profile: &Profile) -> Profile {
+fn emptied(profile: &Profile) -> Profile {
     let threads = profile.threads.iter().map(|thread| ThreadStacks { stacks: Vec::new(), ..thread.clone() });
     Profile { threads: threads.collect(), ..Profile::default() }
 }
@@ -133,7 +133,7 @@ mod tests {
         let waits = profile(&[(WAITS, 20)]);
         let own: Vec<&Profile> = slow.iter().collect();
         let place = long_line(&own, &[&waits], false).expect("a line stands out");
-        assert_eq!((place.at().as_str(), place.samples), ("train.py:21 (save)", 16));
+        assert_eq!((place.location().as_str(), place.samples), ("train.py:21 (save)", 16));
         assert_eq!((place.share, place.other_share), (15.0 / 16.0, 0.0));
         assert_eq!(long_line(&own, &own, false), None, "all ranks do the same");
     }
@@ -142,14 +142,14 @@ mod tests {
     fn without_others_the_line_in_which_a_rank_mostly_stands_is_found() {
         let still = profile(&[(SAVES, 9), (WAITS, 1)]);
         let place = long_line(&[&still], &[], true).expect("a line stands out");
-        assert_eq!(place.at(), "train.py:21 (save)");
+        assert_eq!(place.location(), "train.py:21 (save)");
         assert_eq!(long_line(&[], &[], true), None);
     }
 
     #[test]
     fn merged_profiles_share_frames_and_count_the_stacks_of_both() {
-        let (one, two) = (profile(&[(SAVES, 3)]), profile(&[(WAITS, 2), (SAVES, 4)]));
-        let both = merged(&[&one, &two]);
+        let (first, second) = (profile(&[(SAVES, 3)]), profile(&[(WAITS, 2), (SAVES, 4)]));
+        let both = merged(&[&first, &second]);
         assert_eq!((both.frames.len(), both.threads.len(), both.torn), (4, 1, 2));
         let main = &both.threads[0];
         assert_eq!(main.samples, 9);
@@ -172,7 +172,7 @@ mod tests {
         };
         let long_steps = [long(100, 200), long(300, 400), long(500, 600)];
         let count = |from, until| {
-            within(&long_steps, &ClockFit::exact(), (ServerNanos(from), ServerNanos(until))).len()
+            profiles_within(&long_steps, &ClockFit::exact(), (ServerNanos(from), ServerNanos(until))).len()
         };
         assert_eq!([count(0, 100), count(150, 350), count(200, 300), count(0, 900)], [0, 2, 0, 3]);
     }

@@ -158,10 +158,10 @@ mod tests {
         let own = StepCosts::from_ledger(&[rank(0, 2, 22), rank(1, 22, 2)], 1, 104.0).unwrap();
         let alone = StepCosts { period: 80.0, imbalance: 0.0, wait: 0.0, transfer: 0.0, ..own };
         let ledger = measured(&own, &alone, 80.0 / 104.0);
-        let of = |loss: Loss| ledger.losses[loss as usize].1;
-        assert_eq!(of(Loss::ComputeDrift), 0.0);
-        assert!((of(Loss::ExposedTransfer) - 10.0 / 104.0).abs() < 1e-12);
-        assert!((of(Loss::Imbalance) - 10.0 / 104.0).abs() < 1e-12);
+        let loss_share = |loss: Loss| ledger.losses[loss as usize].1;
+        assert_eq!(loss_share(Loss::ComputeDrift), 0.0);
+        assert!((loss_share(Loss::ExposedTransfer) - 10.0 / 104.0).abs() < 1e-12);
+        assert!((loss_share(Loss::Imbalance) - 10.0 / 104.0).abs() < 1e-12);
         assert!((ledger.residual - 2.0 / 104.0).abs() < 1e-12, "{ledger:?}");
     }
 }

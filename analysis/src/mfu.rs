@@ -167,7 +167,7 @@ fn peak_of(rank: &RankWork) -> Result<(f64, PeakOrigin), Missing> {
     }
     let device = rank.device.clone().ok_or(Missing::NoPeak)?;
     let precision = precision.ok_or(Missing::NoPrecision)?;
-    match peaks::of(&device, precision) {
+    match peaks::peak(&device, precision) {
         Some(peak) => Ok((peak, PeakOrigin::Device { device, precision })),
         None => Err(Missing::UnknownPeak { device, precision }),
     }
@@ -193,14 +193,14 @@ mod tests {
         Some(RankWork { workload, parameters: 1_000, device: Some("NVIDIA H100 80GB HBM3".into()) })
     }
 
-    fn of(precision: Precision) -> Workload {
+    fn workload(precision: Precision) -> Workload {
         Workload { precision: Some(precision), ..Workload::default() }
     }
 
     #[test]
     fn a_stated_peak_comes_before_that_of_the_device() {
-        let stated = Workload { peak_flops_per_second: 5, ..of(Precision::Bf16) };
-        let both = peak(&[rank(stated.clone()), rank(of(Precision::Bf16))]).unwrap();
+        let stated = Workload { peak_flops_per_second: 5, ..workload(Precision::Bf16) };
+        let both = peak(&[rank(stated.clone()), rank(workload(Precision::Bf16))]).unwrap();
         assert_eq!(both, Peak { per_second: 989e12 + 5.0, origin: PeakOrigin::Stated });
         let measured = peak(&[rank(Workload { is_peak_measured: true, ..stated })]).unwrap();
         assert_eq!(measured.origin, PeakOrigin::Measured);
@@ -211,7 +211,7 @@ mod tests {
         let reason = |rank: Option<RankWork>| peak(&[rank]).unwrap_err();
         assert_eq!(reason(None), Missing::NoPeak);
         assert_eq!(reason(rank(Workload::default())), Missing::NoPrecision);
-        let other = RankWork { device: Some("NVIDIA X1".into()), ..rank(of(Precision::Fp8)).unwrap() };
+        let other = RankWork { device: Some("NVIDIA X1".into()), ..rank(workload(Precision::Fp8)).unwrap() };
         let unknown = Missing::UnknownPeak { device: "NVIDIA X1".into(), precision: Precision::Fp8 };
         assert_eq!(reason(Some(other)), unknown);
     }

@@ -82,8 +82,9 @@ fn restarts(goodput: &Goodput, steps: &[StepAccount]) -> Option<Finding> {
         share_of_time: verdict.cost_share,
         steps: begins.into_iter().rev().take(Recurrence::MAX_STEPS).rev().collect(),
     });
-    let each = |nanos: f64| nanos / times as f64;
-    let statement = Statement::Restarted { recovery_nanos: each(recovery), repeated_nanos: each(repeated) };
+    let per_restart = |nanos: f64| nanos / times as f64;
+    let statement =
+        Statement::Restarted { recovery_nanos: per_restart(recovery), repeated_nanos: per_restart(repeated) };
     let mut finding = Finding::new(verdict, statement);
     finding.evidence.push(Evidence::Attempts { attempts: times + 1, repeated_steps: goodput.repeated_steps });
     finding.evidence.extend(best_interval(goodput, steps, times));
@@ -95,9 +96,9 @@ fn best_interval(goodput: &Goodput, steps: &[StepAccount], restarts: u64) -> Opt
     let kind = SpanKind::PAUSES.into_iter().position(|kind| kind == SpanKind::Checkpoint)?;
     let pauses: Vec<f64> = steps.iter().map(|step| step.pauses[kind]).filter(|nanos| *nanos > 0.0).collect();
     let checkpoint = crate::stats::mean(pauses)? / 1e9;
-    let between = goodput.wall_nanos as f64 / 1e9 / restarts as f64;
-    let seconds = Failures { between, checkpoint }.interval();
-    Some(Evidence::BestInterval { between, checkpoint, seconds })
+    let failure_interval = goodput.wall_nanos as f64 / 1e9 / restarts as f64;
+    let seconds = Failures { failure_interval, checkpoint }.interval();
+    Some(Evidence::BestInterval { failure_interval, checkpoint, seconds })
 }
 
 /// Finds a start that takes long: from the launch to the first step.

@@ -4,7 +4,15 @@ use wire::views::OwnOverhead;
 
 use crate::stats;
 
-/// Computes the overhead from `(step, nanoseconds, shadow)` in step order, by comparing each shadow step with each of
+/// The length of a step.
+#[derive(Clone, Copy, Debug)]
+pub struct StepLength {
+    pub step: u64,
+    pub nanos: u64,
+    pub is_shadow: bool,
+}
+
+/// Computes the overhead from steps in their order, by comparing each shadow step with each of
 /// its two observed neighbors. Returns `None` with fewer than six shadow steps between observed ones, too few for a 95
 /// % interval.
 ///
@@ -15,15 +23,17 @@ use crate::stats;
 /// The interval is that of the sign test for a median: the order statistics at (n -+ 1.96 sqrt n) / 2. The n is the
 /// number of shadow steps, because the two ratios of one shadow step are not independent.
 #[must_use]
-pub fn own_overhead(steps: &[(u64, u64, bool)]) -> Option<OwnOverhead> {
-    let is_between = |w: &&[(u64, u64, bool)]| {
-        w[1].2 && !w[0].2 && !w[2].2 && w[0].0 + 1 == w[1].0 && w[1].0 + 1 == w[2].0 && w[1].1 > 0
+pub fn own_overhead(steps: &[StepLength]) -> Option<OwnOverhead> {
+    let is_between = |neighbors: &&[StepLength]| {
+        let [before, shadow, after] = neighbors else { return false };
+        let are_kinds = shadow.is_shadow && !before.is_shadow && !after.is_shadow;
+        are_kinds && before.step + 1 == shadow.step && shadow.step + 1 == after.step && shadow.nanos > 0
     };
     let ratio = |observed: u64, shadow: u64| observed as f64 / shadow as f64 - 1.0;
     let mut ratios: Vec<f64> = steps
         .windows(3)
         .filter(is_between)
-        .flat_map(|w| [ratio(w[0].1, w[1].1), ratio(w[2].1, w[1].1)])
+        .flat_map(|neighbors| [0, 2].map(|at| ratio(neighbors[at].nanos, neighbors[1].nanos)))
         .collect();
     let pairs = ratios.len() / 2;
     if pairs < 6 {
@@ -45,10 +55,15 @@ pub fn own_overhead(steps: &[(u64, u64, bool)]) -> Option<OwnOverhead> {
 mod tests {
     use super::*;
 
+    /// One step in ten is a shadow step.
+    fn length(step: u64, nanos: u64) -> StepLength {
+        StepLength { step, nanos, is_shadow: step % 10 == 9 }
+    }
+
     #[test]
     fn a_tenth_of_overhead_is_measured_as_a_tenth() {
         let steps: Vec<_> =
-            (0..100_u64).map(|s| (s, if s % 10 == 9 { 1_000 } else { 1_100 }, s % 10 == 9)).collect();
+            (0..100).map(|step| length(step, if step % 10 == 9 { 1_000 } else { 1_100 })).collect();
         let overhead = own_overhead(&steps).unwrap();
         assert!((overhead.ratio - 0.1).abs() < 1e-12);
         assert_eq!(overhead.pairs, 9, "the last shadow step has no step after it");
@@ -64,7 +79,7 @@ mod tests {
             let uniform = (state >> 11) as f64 / (1_u64 << 53) as f64;
             (1_000_000.0 * (1.0 - uniform).powf(-0.5)) as u64
         };
-        let steps: Vec<_> = (0..40_000_u64).map(|s| (s, draw(), s % 10 == 9)).collect();
+        let steps: Vec<_> = (0..40_000).map(|step| length(step, draw())).collect();
         let overhead = own_overhead(&steps).unwrap();
         assert!(overhead.ratio.abs() < 0.02, "{overhead:?}");
         assert!(overhead.low < 0.0 && overhead.high > 0.0, "{overhead:?}");

@@ -57,16 +57,16 @@ impl StepAnalysis {
     /// Returns |hidden| / |collectives| over all ranks; `None` if nothing was reduced, or if it is only assumed.
     #[must_use]
     pub fn overlap(&self) -> Option<f64> {
-        self.of_ranks().ratio().filter(|_| self.is_overlap_known())
+        self.rank_overlap().ratio().filter(|_| self.is_overlap_known())
     }
 
     /// Returns true if it shows whether ranks compute while collectives run.
     #[must_use]
     pub fn is_overlap_known(&self) -> bool {
-        self.of_ranks().is_known()
+        self.rank_overlap().is_known()
     }
 
-    fn of_ranks(&self) -> Overlap {
+    fn rank_overlap(&self) -> Overlap {
         Overlap::new(self.present().map(|(_, rank)| rank))
     }
 }
@@ -87,8 +87,8 @@ pub(crate) fn unclear(
         return None;
     }
     let mut by_function: BTreeMap<Function, u64> = BTreeMap::new();
-    for one in steps.iter().flat_map(|step| &step.collectives) {
-        *by_function.entry(function(one)).or_default() += one.unclear_nanos;
+    for collective in steps.iter().flat_map(|step| &step.collectives) {
+        *by_function.entry(function(collective)).or_default() += collective.unclear_nanos;
     }
     let most_unclear = by_function.into_iter().max_by_key(|&(_, nanos)| nanos);
     let (least, most) = overlap.range();

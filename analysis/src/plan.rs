@@ -45,7 +45,7 @@ const FLOPS_PER_PARAMETER_AND_TOKEN: f64 = 6.0;
 
 impl Training {
     #[must_use]
-    pub fn on(&self, ranks: u32, efficiency: f64) -> Planned {
+    pub fn planned(&self, ranks: u32, efficiency: f64) -> Planned {
         let flops = FLOPS_PER_PARAMETER_AND_TOKEN * self.parameters * self.tokens;
         let ideal_days = flops / (f64::from(ranks) * self.peak * self.mfu) / SECONDS_A_DAY;
         Planned {
@@ -60,7 +60,7 @@ impl Training {
     /// Returns the fewest and the most days on `ranks` ranks that scale with an efficiency between these two.
     #[must_use]
     pub fn days_range(&self, ranks: u32, (low, high): (f64, f64)) -> (f64, f64) {
-        (self.on(ranks, high).days, self.on(ranks, low).days)
+        (self.planned(ranks, high).days, self.planned(ranks, low).days)
     }
 }
 
@@ -81,11 +81,11 @@ mod tests {
     fn a_plan_for_seven_billion_parameters_and_a_trillion_tokens() {
         let training = Training { parameters: 7e9, tokens: 1e12, peak: 1e15, mfu: 0.4 };
         let days: Vec<String> = [8, 64, 256, 1_024]
-            .map(|ranks| format!("{:.2}", training.on(ranks, Efficiency::usual(ranks).value()).days))
+            .map(|ranks| format!("{:.2}", training.planned(ranks, Efficiency::usual(ranks).value()).days))
             .to_vec();
         assert_eq!(days, ["169.10", "25.07", "7.79", "2.71"]);
         assert_eq!([bubble(1, 4), bubble(4, 12)], [0.0, 0.2]);
-        let planned = training.on(64, 0.5);
+        let planned = training.planned(64, 0.5);
         assert_eq!(planned.speed_up, 32.0);
         assert_eq!(planned.days, 2.0 * planned.ideal_days);
     }

@@ -202,7 +202,7 @@ fn replay_graph(graph: &Graph) -> Replay {
         before_nanos: usual.before as f32,
         after_nanos: usual.after as f32,
         group: slow_together(&own, graph.measured).map(|ranks| SlowGroup {
-            saving_nanos: saving(usual.without(graph, &ranks)),
+            saving_nanos: saving(usual.step_with_usual(graph, &ranks)),
             ranks: ranks.into_iter().map(|rank| rank as u32).collect(),
         }),
     }
@@ -244,9 +244,9 @@ fn to_others<'a>(
 ) -> Durations {
     let others = ranks - among.len();
     std::array::from_fn(|phase| {
-        let those: f64 = among.iter().map(|&other| total(other)[phase]).sum();
+        let excluded: f64 = among.iter().map(|&other| total(other)[phase]).sum();
         let own = total(rank)[phase];
-        if own > 0.0 && others > 0 { (totals[phase] - those).max(0.0) / others as f64 / own } else { 1.0 }
+        if own > 0.0 && others > 0 { (totals[phase] - excluded).max(0.0) / others as f64 / own } else { 1.0 }
     })
 }
 
@@ -301,7 +301,7 @@ impl Usual {
     }
 
     /// Returns the step time with all of `ranks` at the mean of the other ranks.
-    fn without(&self, graph: &Graph, ranks: &[usize]) -> f64 {
+    fn step_with_usual(&self, graph: &Graph, ranks: &[usize]) -> f64 {
         graph.play(|rank| {
             if ranks.contains(&rank) {
                 graph.line(rank, &self.scale(graph, rank, ranks), Some(self))

@@ -128,9 +128,12 @@ fn memory(facts: &RunFacts) -> Vec<MemoryGrowth> {
 /// Measures the cost of recording from all complete steps past the warm-up, shadow steps included.
 fn own_overhead(steps: &[&StepAnalysis]) -> Option<OwnOverhead> {
     let counted = steps.iter().filter(|step| step.complete && step.step.0 >= WARM_UP_STEPS);
-    let lengths: Vec<(u64, u64, bool)> =
-        counted.map(|step| (step.step.0, step.local_nanos, step.shadow)).collect();
-    overhead::own_overhead(&lengths)
+    let length = |step: &&StepAnalysis| overhead::StepLength {
+        step: step.step.0,
+        nanos: step.local_nanos,
+        is_shadow: step.shadow,
+    };
+    overhead::own_overhead(&counted.map(length).collect::<Vec<_>>())
 }
 
 /// Returns the clocks of the ranks that have sent anything. The others are only a number that the sender states.

@@ -13,7 +13,7 @@ use crate::hosts::{Hosts, MIN_SHARE, Shares};
 use crate::in_passes;
 use crate::stats;
 use crate::step::StepAnalysis;
-use crate::verdict::{Findings, against_all};
+use crate::verdict::{Findings, finding_on_all};
 
 pub(crate) fn add(
     found: &mut Findings,
@@ -25,12 +25,12 @@ pub(crate) fn add(
     let Some(window) = window(steps) else { return };
     let ranks = steps.iter().map(|step| step.ranks.len()).max().unwrap_or(0);
     let hosts_finding = match slow_hosts(hosts, ranks, window) {
-        Some(slowed) => by_host(steps, slowed),
+        Some(slowed) => finding_on_hosts(steps, slowed),
         // Such a host would explain why threads are off their processors.
         None => in_passes::find(steps, hosts, window),
     };
     let devices_finding = devices::lowered_on_all(&Samples { ranks: devices, window }, ranks)
-        .and_then(|lowered| by_clock(steps, &lowered));
+        .and_then(|lowered| finding_on_clocks(steps, &lowered));
     for finding in [hosts_finding, devices_finding].into_iter().flatten() {
         let is_notable = finding.verdict.cost_share >= notable_share;
         if is_notable { &mut found.verdicts } else { &mut found.notes }.push(finding);
@@ -78,9 +78,9 @@ fn slow_hosts(hosts: &Hosts<'_>, ranks: usize, window: (ServerNanos, ServerNanos
     Some(SlowHosts { taker, share, evidence: Shares::new(hosts, &everyone, window)?.evidence(None) })
 }
 
-fn by_host(steps: &[&StepAnalysis], slowed: SlowHosts) -> Option<Finding> {
+fn finding_on_hosts(steps: &[&StepAnalysis], slowed: SlowHosts) -> Option<Finding> {
     let period = stats::mean(steps.iter().map(|step| step.period_nanos() as f64))?;
-    let mut finding = against_all(steps, slowed.share * period, Cause::Host, Statement::AllAlike)?;
+    let mut finding = finding_on_all(steps, slowed.share * period, Cause::Host, Statement::AllAlike)?;
     finding.reason = Some(Reason::SlowsAll(slowed.taker));
     finding.evidence = slowed.evidence;
     finding.counter_evidence.push(Doubt::InAllParts);
@@ -88,14 +88,14 @@ fn by_host(steps: &[&StepAnalysis], slowed: SlowHosts) -> Option<Finding> {
 }
 
 /// Compute takes as much longer as the clock is lower, at most: what waits for memory does not.
-fn by_clock(steps: &[&StepAnalysis], lowered: &LoweredClocks) -> Option<Finding> {
+fn finding_on_clocks(steps: &[&StepAnalysis], lowered: &LoweredClocks) -> Option<Finding> {
     use wire::live::Part::{Backward, Forward, Optimizer};
     let accounts = steps.iter().filter_map(|step| StepAccount::new(step));
     let compute = |account: StepAccount| {
         [Forward, Backward, Optimizer].map(|part| account.usual(part)).iter().sum::<f64>()
     };
     let cost = lowered.below * stats::mean(accounts.map(compute))?;
-    let mut finding = against_all(steps, cost, Cause::ClockThrottle, Statement::AllAlike)?;
+    let mut finding = finding_on_all(steps, cost, Cause::ClockThrottle, Statement::AllAlike)?;
     finding.reason = Some(Reason::LoweredClock(lowered.reasons));
     finding.evidence.push(lowered.evidence.clone());
     finding.counter_evidence.push(Doubt::AssumesClockBound);

@@ -4,7 +4,7 @@ mod busiest;
 
 use std::collections::BTreeMap;
 
-pub use busiest::{During, busiest, is_of_training, workers_at_work};
+pub use busiest::{LossPlace, busiest, is_of_training, workers_at_work};
 use wire::stacks::{Frame, Profile, Stack, ThreadRole};
 
 /// How much larger a rank's share of samples in a function must be than another rank's. In a trial of 1 s, a rank compared
@@ -66,7 +66,7 @@ impl Place {
     /// Returns the line, and the library's function that it called: `data.py:12 (decode) → PIL/Image.py:3513 (open)`. If a
     /// whole function stands out, returns its most frequent line: `data.py:12 and other lines of decode`.
     #[must_use]
-    pub fn at(&self) -> String {
+    pub fn location(&self) -> String {
         let innermost = self.inner.as_ref().unwrap_or(&self.frame);
         let named = match self.is_whole_function && !innermost.file.is_empty() {
             true => format!("{} and other lines of {}", line(innermost), innermost.function),
@@ -376,7 +376,7 @@ pub(crate) mod tests {
         let place = place(&slow, &waiting, false).unwrap();
         // Both lines of the function count, and its most frequent one is named.
         assert_eq!((place.frame.function.as_str(), place.frame.line), ("decode", 20));
-        assert_eq!(place.at(), "data.py:20 and other lines of decode");
+        assert_eq!(place.location(), "data.py:20 and other lines of decode");
         assert_eq!((place.inner, place.share, place.other_share), (None, 0.85, 0.0));
         assert_eq!(super::place(&waiting, &waiting, false), None);
     }
@@ -384,13 +384,16 @@ pub(crate) mod tests {
     #[test]
     fn a_small_difference_is_named_if_chance_does_not_explain_it() {
         let get = ("get_batch", "train.py", 116);
-        let of = |samples| {
+        let profile_with = |samples| {
             profile(&[(ThreadRole::Main, &[(&[MODULE, get], samples), (&[MODULE, BACKWARD], 100 - samples)])])
         };
         // 13 of 100 samples against none is not chance; 9 against none, or 33 against 20, may be.
-        assert_eq!(place(&of(13), &of(0), false).map(|place| place.frame.line), Some(116));
-        assert_eq!(place(&of(9), &of(0), false), None);
-        assert_eq!(place(&of(33), &of(20), false), None);
+        assert_eq!(
+            place(&profile_with(13), &profile_with(0), false).map(|place| place.frame.line),
+            Some(116)
+        );
+        assert_eq!(place(&profile_with(9), &profile_with(0), false), None);
+        assert_eq!(place(&profile_with(33), &profile_with(20), false), None);
     }
 
     #[test]
@@ -406,7 +409,7 @@ pub(crate) mod tests {
         assert_eq!(place(&slow, &usual, false).unwrap().frame.line, 33);
         // The other rank is in another line of the same function, which is not a reason to blame all of it.
         let found = place(&slow, &usual, false).unwrap();
-        assert_eq!((found.at().as_str(), found.other_share), ("model.py:33 (forward)", 0.0));
+        assert_eq!((found.location().as_str(), found.other_share), ("model.py:33 (forward)", 0.0));
     }
 
     #[test]
@@ -420,7 +423,7 @@ pub(crate) mod tests {
             &[(&[MODULE, next, fetch, get], 60), (&[fetch, get], 2), (&[MODULE, BACKWARD], 38)],
         )]);
         let usual = profile(&[(ThreadRole::Main, &[(&[MODULE, BACKWARD], 100)])]);
-        assert_eq!(place(&slow, &usual, false).unwrap().at(), "data.py:12 (__getitem__)");
+        assert_eq!(place(&slow, &usual, false).unwrap().location(), "data.py:12 (__getitem__)");
         let listed: Vec<u32> =
             gains(&slow, Some(&usual), ThreadRole::Main).iter().map(|gain| gain.frame.line).collect();
         assert_eq!(listed, [12, 90]);
@@ -461,7 +464,7 @@ pub(crate) mod tests {
             &[(&[main[0], main[1], read, ("nanosleep", "", 0)], 80), (&main, 20)],
         )]);
         let usual = profile(&[(ThreadRole::Main, &[(&[main[0], main[1], wait], 100)])]);
-        assert_eq!(place(&slow, &usual, false).unwrap().at(), "train::data::read → nanosleep");
+        assert_eq!(place(&slow, &usual, false).unwrap().location(), "train::data::read → nanosleep");
         assert_eq!(standing(&usual), Some("train::main → paceline_reducer::finish_step".into()));
     }
 

@@ -204,8 +204,8 @@ impl RankSets {
         let window = (step.record.begin.0, step.record.end.0);
         let clipped = |parts: Vec<Interval>| Intervals::union(parts).clip(window);
         let by_kind = SpanKind::ALL.map(|kind| {
-            let of_kind = step.spans.iter().filter(|span| span.kind == kind);
-            clipped(of_kind.map(|span| (span.begin.0, span.end.0)).collect())
+            let spans = step.spans.iter().filter(|span| span.kind == kind);
+            clipped(spans.map(|span| (span.begin.0, span.end.0)).collect())
         });
         let mut clock_free = false;
         let waiting = step.buckets.iter().zip(waits).map(|(bucket, wait)| {
@@ -274,13 +274,13 @@ impl RankSets {
     }
 
     /// Returns the compute time within `[begin, end)`, in nanoseconds.
-    fn compute_within(&self, within: Interval) -> u64 {
-        total_within(&self.compute, &self.compute_sums, within)
+    fn compute_within(&self, interval: Interval) -> u64 {
+        total_within(&self.compute, &self.compute_sums, interval)
     }
 
     /// Returns the time within `[begin, end)` in which nothing shows whether the rank computes, in nanoseconds.
-    fn unclear_within(&self, within: Interval) -> u64 {
-        total_within(&self.by_kind[SpanKind::Unclear as usize], &self.unclear_sums, within)
+    fn unclear_within(&self, interval: Interval) -> u64 {
+        total_within(&self.by_kind[SpanKind::Unclear as usize], &self.unclear_sums, interval)
     }
 
     /// Returns the tail. Backward compute ends where the thread begins to wait for the last buckets; later work on the
@@ -297,8 +297,8 @@ impl RankSets {
 
 /// Returns the total of `intervals` within `[begin, end)`. `sums` are their [`Intervals::sums`].
 fn total_within(intervals: &Intervals, sums: &[u64], (begin, end): Interval) -> u64 {
-    let before = |time| intervals.total_before(sums, time);
-    before(end.max(begin)) - before(begin)
+    let total_before = |time| intervals.total_before(sums, time);
+    total_before(end.max(begin)) - total_before(begin)
 }
 
 /// Analyzes one step. `fits` is indexed by rank, as the records are.
@@ -310,12 +310,12 @@ pub fn analyze(records: &StepRecords, fits: &[Option<ClockFit>]) -> StepAnalysis
     };
     let sets: Vec<Option<Box<RankSets>>> =
         records.ranks.iter().zip(&joined.waits).enumerate().map(sets).collect();
-    let before = std::iter::once(None).chain(joined.collectives.iter().map(Some));
+    let previous = std::iter::once(None).chain(joined.collectives.iter().map(Some));
     let collectives: Vec<CollectiveAnalysis> = joined
         .collectives
         .iter()
-        .zip(before)
-        .filter_map(|(collective, before)| analyze_collective(collective, before, &sets))
+        .zip(previous)
+        .filter_map(|(collective, previous)| analyze_collective(collective, previous, &sets))
         .collect();
     let mut ranks: Vec<Option<Box<RankAnalysis>>> = records
         .ranks
@@ -350,8 +350,8 @@ fn window(records: &StepRecords, fits: &[Option<ClockFit>]) -> Option<(ServerNan
 
 fn analyze_rank(step: &RankStep, sets: &RankSets) -> RankAnalysis {
     let processor = |kind: SpanKind| {
-        let of_kind = step.spans.iter().filter(|span| span.kind == kind).map(|span| span.cpu_nanos);
-        of_kind.fold(0, u64::saturating_add)
+        let cpu_nanos = step.spans.iter().filter(|span| span.kind == kind).map(|span| span.cpu_nanos);
+        cpu_nanos.fold(0, u64::saturating_add)
     };
     let (parts, pauses) = sets.parts();
     let hidden = sets.comm.intersect(&sets.compute);
@@ -376,23 +376,23 @@ fn analyze_rank(step: &RankStep, sets: &RankSets) -> RankAnalysis {
     }
 }
 
-/// Analyzes a collective. `before` is the one before it in the order of [`Joined::collectives`].
+/// Analyzes a collective. `previous` is the one before it in the order of [`Joined::collectives`].
 fn analyze_collective(
     collective: &JoinedCollective<'_>,
-    before: Option<&JoinedCollective<'_>>,
+    previous: Option<&JoinedCollective<'_>>,
     sets: &[Option<Box<RankSets>>],
 ) -> Option<CollectiveAnalysis> {
     let members = &collective.members;
     let first = members.first()?.record;
     let aligned = || members.iter().filter_map(|member| Some((member.wait.aligned?, member.record)));
-    let within = |of: fn(&RankSets, Interval) -> u64| -> u64 {
-        let of_member = |member: &Member<'_>| {
+    let sum_within = |nanos: fn(&RankSets, Interval) -> u64| -> u64 {
+        let overlap = |member: &Member<'_>| {
             let sets = sets[member.rank].as_ref()?;
             let (begin, end) = sets.step;
             let clipped = |time: MonoNanos| time.0.max(begin).min(end);
-            Some(of(sets, (clipped(member.record.start), clipped(member.record.end))))
+            Some(nanos(sets, (clipped(member.record.start), clipped(member.record.end))))
         };
-        members.iter().filter_map(of_member).sum()
+        members.iter().filter_map(overlap).sum()
     };
     Some(CollectiveAnalysis {
         group: Group::from_ranks(members.iter().map(|member| member.rank)),
@@ -402,18 +402,18 @@ fn analyze_collective(
         only_enqueued: members.iter().any(|member| member.record.source == Source::Derived),
         bucket: first.bucket,
         bytes: first.bytes,
-        culprit: collective.latest.map(|(rank, _)| rank),
+        culprit: collective.latest.map(|last| last.rank),
         last_by_nanos: lateness::last_by(collective),
-        newly_late_nanos: lateness::newly_late(collective, before),
+        newly_late_nanos: lateness::newly_late(collective, previous),
         wait_nanos: stats::mean(aligned().map(|(wait, _)| wait as f64)),
         wait_clock_free_nanos: stats::mean(members.iter().map(|member| member.wait.clock_free as f64))?,
         transfer_nanos: stats::median(
             aligned().map(|(wait, record)| (duration(record) - wait).max(0) as f64),
         ),
         transfer_clock_free_nanos: collective.shortest as f64,
-        hidden_nanos: within(RankSets::compute_within),
-        unclear_nanos: within(RankSets::unclear_within),
-        duration_nanos: within(|_, (begin, end)| end.saturating_sub(begin).max(0).unsigned_abs()),
+        hidden_nanos: sum_within(RankSets::compute_within),
+        unclear_nanos: sum_within(RankSets::unclear_within),
+        duration_nanos: sum_within(|_, (begin, end)| end.saturating_sub(begin).max(0).unsigned_abs()),
     })
 }
 
@@ -431,8 +431,8 @@ fn add_lateness(ranks: &mut [Option<Box<RankAnalysis>>], joined: &Joined<'_>) {
     for JoinedCollective { members, .. } in &joined.collectives {
         // Starts are relative to the first member's start, so that an `f64` holds nanoseconds exactly.
         let Some(origin) = members.first().and_then(|first| first.start) else { continue };
-        let since = |member: &Member<'_>| Some((member.rank, (member.start? - origin) as f64));
-        let starts: Vec<(usize, f64)> = members.iter().filter_map(since).collect();
+        let start_of = |member: &Member<'_>| Some((member.rank, (member.start? - origin) as f64));
+        let starts: Vec<(usize, f64)> = members.iter().filter_map(start_of).collect();
         if starts.len() < ranks.len() {
             continue;
         }

@@ -160,7 +160,7 @@ pub fn efficiencies(trials: &[Trial]) -> Result<(ScalingRule, Vec<Efficiency>), 
     worlds.dedup();
     let base = *worlds.first().filter(|_| worlds.len() > 1).ok_or(Missing::NoSmallerRun)?;
     let rule = common_rule(trials, base).ok_or(Missing::OtherBatch)?;
-    let of_world = |ranks: u32| {
+    let world = |ranks: u32| {
         let mine = trials.iter().filter(|trial| trial.ranks == ranks);
         let logs: Vec<f64> = mine.filter_map(|trial| Some(efficiency(trials, trial, base)?.ln())).collect();
         let mean = stats::mean(logs.iter().copied())?;
@@ -175,7 +175,7 @@ pub fn efficiencies(trials: &[Trial]) -> Result<(ScalingRule, Vec<Efficiency>), 
         let interval = interval.filter(|_| ranks != base);
         Some(Efficiency { ranks, mean, interval, serial_fraction })
     };
-    Ok((rule, worlds.into_iter().filter_map(of_world).collect()))
+    Ok((rule, worlds.into_iter().filter_map(world).collect()))
 }
 
 /// Returns the efficiency of a trial against the smallest world in the same repeat.
@@ -186,8 +186,8 @@ fn efficiency(trials: &[Trial], trial: &Trial, base: u32) -> Option<f64> {
 
 fn common_rule(trials: &[Trial], base: u32) -> Option<ScalingRule> {
     let work = |trial: &Trial| Work { batch: trial.batch, ranks: trial.ranks };
-    let of_base = work(trials.iter().find(|trial| trial.ranks == base)?);
-    ScalingRule::ALL.into_iter().find(|rule| trials.iter().all(|trial| work(trial).follows(*rule, of_base)))
+    let base_work = work(trials.iter().find(|trial| trial.ranks == base)?);
+    ScalingRule::ALL.into_iter().find(|rule| trials.iter().all(|trial| work(trial).follows(*rule, base_work)))
 }
 
 /// Returns half the width of the 95 % interval of the mean; `None` with fewer than two values.

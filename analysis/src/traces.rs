@@ -28,7 +28,7 @@ pub fn compare(
 /// A name that one of them does not list counts only if it lists all of its kind.
 #[must_use]
 pub fn differences(own: &TraceSummary, other: &TraceSummary) -> (Vec<TraceRow>, u64) {
-    let (own_rows, other_rows) = (by_name(own), by_name(other));
+    let (own_rows, other_rows) = (rows_by_name(own), rows_by_name(other));
     let mut rows: Vec<TraceRow> = own_rows
         .keys()
         .chain(other_rows.keys().filter(|key| !own_rows.contains_key(*key)))
@@ -47,7 +47,7 @@ pub fn differences(own: &TraceSummary, other: &TraceSummary) -> (Vec<TraceRow>, 
 
 type Key<'a> = (TraceRowKind, &'a str);
 
-fn by_name(summary: &TraceSummary) -> BTreeMap<Key<'_>, &TraceSum> {
+fn rows_by_name(summary: &TraceSummary) -> BTreeMap<Key<'_>, &TraceSum> {
     summary.rows.iter().map(|row| ((row.kind, row.name.as_str()), row)).collect()
 }
 

@@ -124,8 +124,8 @@ fn tau(points: &[(f64, f64)]) -> f64 {
 fn interval(slopes: &[f64], points: &[(f64, f64)], slope: f64) -> (f64, f64) {
     let count = points.len() as f64;
     let variance = count * (count - 1.0) * (2.0 * count + 5.0) / 18.0 * inflation(points, slope);
-    let off = INTERVAL_Z * variance.sqrt() / 2.0 / slopes.len() as f64;
-    (stats::quantile(slopes, 0.5 - off), stats::quantile(slopes, 0.5 + off))
+    let half_width = INTERVAL_Z * variance.sqrt() / 2.0 / slopes.len() as f64;
+    (stats::quantile(slopes, 0.5 - half_width), stats::quantile(slopes, 0.5 + half_width))
 }
 
 /// Returns by how much more the order of the points varies because neighbors are alike.

@@ -46,7 +46,7 @@ use crate::finding::{Finding, Reason, Statement};
 use crate::step::StepAnalysis;
 use crate::{hang, stats, trend};
 use claim::Claim;
-pub(crate) use everyone::{MIN_SHARE, against_all};
+pub(crate) use everyone::{MIN_SHARE, finding_on_all};
 use evidence::Case;
 use excess::Excess;
 use grows::Grows;
@@ -166,7 +166,7 @@ fn verdicts(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Findings {
     }
     let window = Window::new(steps, &accounts);
     let late: Vec<Accusation> =
-        suspects(&claims).flat_map(|ranks| against(steps, &claims, ranks, setting)).collect();
+        suspects(&claims).flat_map(|ranks| accusations(steps, &claims, ranks, setting)).collect();
     let is_explained = |at: usize, ranks: &[usize], nanos: f64| {
         late.iter().any(|late| !late.is_stalls() && late.explains(at, ranks, nanos))
     };
@@ -312,7 +312,7 @@ pub fn insufficient(steps: usize) -> Option<Missing> {
 }
 
 /// Returns one verdict for each fault of `ranks`.
-fn against(
+fn accusations(
     steps: &[&StepAnalysis],
     claims: &[Option<Claim>],
     ranks: &[usize],
@@ -328,7 +328,7 @@ fn against(
     let total: f64 = steps.iter().map(|step| step.period_nanos() as f64).sum();
     let watched = Watched { ranks, steps, savings: &savings, claims, is_healthy: &is_healthy, usual_step };
     let stalls = watched.stalls(setting.notable_share * total, MIN_FREQUENCY_Z);
-    let is_last = |at: usize| claims[at].as_ref().is_some_and(|claim| claim.against(ranks) > 0.0);
+    let is_last = |at: usize| claims[at].as_ref().is_some_and(|claim| claim.nanos_against(ranks) > 0.0);
     let is_last: Vec<bool> = (0..steps.len()).map(is_last).collect();
     let suspicion = Suspicion { ranks, savings, is_last, is_healthy };
     let accusation = |at: Vec<usize>, finding| {
@@ -477,7 +477,7 @@ struct Chosen {
 
 impl Chosen {
     fn is_beyond_chance(&self, ranks: usize) -> bool {
-        let turns = |times, of| excess_frequency_z(times, of, ranks);
+        let turns = |times, total| excess_frequency_z(times, total, ranks);
         let turn = 1.0 / ranks as f64;
         self.last_in as f64 >= (turn + MIN_LAST_BEYOND_TURN * (1.0 - turn)) * self.bad as f64
             && (turns(self.last_in_all, self.all) >= MIN_FREQUENCY_Z
@@ -513,7 +513,7 @@ fn min_frequency_z_of_chosen(chosen: usize, watched: usize) -> f64 {
 
 fn culprit(ranks: &[usize]) -> Culprit {
     match ranks {
-        [one] => Culprit::Rank(*one as u32),
+        [rank] => Culprit::Rank(*rank as u32),
         several => Culprit::Ranks(several.iter().map(|&rank| rank as u32).collect()),
     }
 }

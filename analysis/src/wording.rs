@@ -45,7 +45,7 @@ pub(crate) fn verdict(finding: Finding) -> Verdict {
 fn code(evidence: &Evidence) -> Option<CodeLine> {
     match evidence {
         Evidence::InCode { place, other_rank, .. } => Some(CodeLine {
-            at: place.at(),
+            at: place.location(),
             threads: place.role,
             share: Some(place.share),
             other_rank: *other_rank,
@@ -88,9 +88,9 @@ impl<'a> Who<'a> {
         Self { ranks: culprit.map_or(&[], Culprit::ranks), is_alone }
     }
 
-    /// Returns `one` for a single rank, `several` otherwise.
-    fn choose<'t>(&self, one: &'t str, several: &'t str) -> &'t str {
-        if self.ranks.len() == 1 || self.is_alone { one } else { several }
+    /// Returns `single` for a single rank, `several` otherwise.
+    fn choose<'t>(&self, single: &'t str, several: &'t str) -> &'t str {
+        if self.ranks.len() == 1 || self.is_alone { single } else { several }
     }
 
     fn its(&self) -> &'static str {
@@ -104,7 +104,7 @@ impl<'a> Who<'a> {
     /// Returns the ranks as the subject of a sentence: "rank 2", "ranks 1, 3 and 5".
     fn name(&self) -> String {
         match self.ranks {
-            [one] => format!("rank {one}"),
+            [rank] => format!("rank {rank}"),
             [rest @ .., last] => {
                 let rest: Vec<String> = rest.iter().map(ToString::to_string).collect();
                 format!("ranks {} and {last}", rest.join(", "))

@@ -15,11 +15,11 @@ static WATCH_FORKS: Once = Once::new();
 pub(crate) fn watch_forks() {
     WATCH_FORKS.call_once(|| {
         // SAFETY: the handler only stores to an atomic, and the library stays mapped until the process ends (build.rs).
-        let _out_of_memory = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        let _out_of_memory = unsafe { libc::pthread_atfork(None, None, Some(mark_child)) };
     });
 }
 
-extern "C" fn in_child() {
+extern "C" fn mark_child() {
     FORKED.store(true, Ordering::Relaxed);
 }
 
@@ -30,21 +30,21 @@ pub(crate) fn is_ours() -> bool {
 
 /// Calls `start` with signals blocked, so that the threads it starts receive none of the process's signals, whose
 /// handlers belong on the job's own threads. Signals that report an error of the thread itself stay unblocked.
-pub(crate) fn without_signals<T>(start: impl FnOnce() -> T) -> T {
+pub(crate) fn block_signals<T>(start: impl FnOnce() -> T) -> T {
     let own = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGABRT, libc::SIGTRAP];
     // SAFETY: a signal set is plain data for which zeros are valid; the calls only fill and read the two sets.
-    let before = unsafe {
-        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+    let blocked_before = unsafe {
+        let (mut all, mut blocked_before) = (std::mem::zeroed(), std::mem::zeroed());
         libc::sigfillset(&raw mut all);
         for signal in own {
             libc::sigdelset(&raw mut all, signal);
         }
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-        before
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut blocked_before);
+        blocked_before
     };
     let started = start();
-    // SAFETY: `before` was filled by the call above.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
+    // SAFETY: `blocked_before` was filled by the call above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const blocked_before, ptr::null_mut()) };
     started
 }
 
@@ -82,7 +82,7 @@ unsafe extern "C" {
 }
 
 /// Calls `work` when the process ends by `exit` or by returning from `main`. Work registered later runs first.
-pub(crate) fn at_exit(work: LastWork) {
+pub(crate) fn call_at_exit(work: LastWork) {
     let mut works = LAST_WORKS.lock().unwrap_or_else(PoisonError::into_inner);
     if works.is_empty() {
         // SAFETY: the handler is a function of this library, which stays mapped until the process ends, and follows no

@@ -23,7 +23,7 @@ pub(crate) fn learn(key: &str, value: &str) {
 }
 
 /// Returns how often a label was stated, and the labels, if that is more than `times`.
-pub(crate) fn after(times: u64) -> Option<(u64, BTreeMap<String, String>)> {
+pub(crate) fn newer_than(times: u64) -> Option<(u64, BTreeMap<String, String>)> {
     let now = TIMES.load(Ordering::Acquire);
     (now > times).then(|| (now, STATED.lock().unwrap_or_else(PoisonError::into_inner).clone()))
 }

@@ -26,7 +26,7 @@ pub(crate) fn learn(kind: SpanKind, function: &str, file: &str, line: u32) {
 }
 
 /// Returns the lines after the first `count`.
-pub(crate) fn after(count: usize) -> Vec<SpanLine> {
+pub(crate) fn newer_than(count: usize) -> Vec<SpanLine> {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner).iter().skip(count).cloned().collect()
 }
 
@@ -40,8 +40,8 @@ mod tests {
             learn(SpanKind::Checkpoint, "save", "train.py", line);
         }
         learn(SpanKind::Input, &"f".repeat(MAX_NAME_BYTES + 1), "train.py", 1);
-        let lines: Vec<u32> = after(0).iter().map(|line| line.frame.line).collect();
+        let lines: Vec<u32> = newer_than(0).iter().map(|line| line.frame.line).collect();
         assert_eq!(lines, (0..MAX_LINES as u32).collect::<Vec<_>>());
-        assert_eq!(after(30).len(), 2);
+        assert_eq!(newer_than(30).len(), 2);
     }
 }

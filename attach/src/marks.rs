@@ -13,7 +13,7 @@ use crate::table::Table;
 /// The number of updates so far.
 static UPDATES: AtomicU64 = AtomicU64::new(0);
 /// Whether more than one optimizer has made them.
-static BY_SEVERAL: AtomicBool = AtomicBool::new(false);
+static HAVE_SEVERAL_OPTIMIZERS: AtomicBool = AtomicBool::new(false);
 /// The time from one update to the next counts as a step.
 static PROGRESS: LazyLock<Progress> = LazyLock::new(Progress::default);
 /// By communicator, the number of updates when its newest collective was enqueued.
@@ -56,8 +56,8 @@ pub(crate) fn progress() -> Progress {
 }
 
 /// Records that the next update is by another optimizer than those before it.
-pub(crate) fn by_several() {
-    BY_SEVERAL.store(true, Ordering::Relaxed);
+pub(crate) fn note_other_optimizer() {
+    HAVE_SEVERAL_OPTIMIZERS.store(true, Ordering::Relaxed);
 }
 
 /// Returns the number of updates so far; 0 if none was ever reported. The step that follows an update has this number.
@@ -72,7 +72,7 @@ pub(crate) fn begins(communicator: u64) -> Option<Begin> {
     let is_first =
         || SEEN.slot(communicator).is_some_and(|seen| seen.swap(updates, Ordering::Relaxed) != updates);
     // The count starts over after four billion updates.
-    Begin::new(updates as u32, !BY_SEVERAL.load(Ordering::Relaxed)).filter(|_| is_first())
+    Begin::new(updates as u32, !HAVE_SEVERAL_OPTIMIZERS.load(Ordering::Relaxed)).filter(|_| is_first())
 }
 
 #[cfg(test)]
@@ -88,7 +88,7 @@ mod tests {
             assert_eq!(COMMUNICATORS.map(begins), [Begin::new(updates, true); 2]);
             assert_eq!(COMMUNICATORS.map(begins), [None, None]);
         }
-        by_several();
+        note_other_optimizer();
         updated();
         assert_eq!(COMMUNICATORS.map(begins), [Begin::new(3, false); 2]);
     }

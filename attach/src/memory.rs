@@ -31,7 +31,7 @@ pub(crate) fn learn(device: u32, values: [u64; FIGURES.len()]) {
 }
 
 /// Returns the newest figures of a device; none if PyTorch has reported none.
-pub(crate) fn of_device(device: u32) -> impl Iterator<Item = (DeviceFigure, u64)> {
+pub(crate) fn device_figures(device: u32) -> impl Iterator<Item = (DeviceFigure, u64)> {
     let newest = NEWEST.lock().unwrap_or_else(PoisonError::into_inner).get(&device).copied();
     newest.into_iter().flat_map(|values| FIGURES.into_iter().zip(values))
 }
@@ -45,11 +45,11 @@ mod tests {
         learn(0, [1, 2, 3, 4, 5, 6]);
         learn(1, [7; 6]);
         learn(0, [6, 5, 4, 3, 2, 1]);
-        let found: Vec<(DeviceFigure, u64)> = of_device(0).collect();
+        let found: Vec<(DeviceFigure, u64)> = device_figures(0).collect();
         assert_eq!(found[0], (DeviceFigure::AllocatedBytes, 6));
         assert_eq!(found[5], (DeviceFigure::OutOfMemoryErrors, 1));
-        assert_eq!(of_device(2).count(), 0);
+        assert_eq!(device_figures(2).count(), 0);
         (2..200).for_each(|device| learn(device, [0; 6]));
-        assert_eq!(of_device(199).count(), 0, "the number of devices is limited");
+        assert_eq!(device_figures(199).count(), 0, "the number of devices is limited");
     }
 }

@@ -108,9 +108,9 @@ pub(crate) fn begin(hook: Hook, communicator: Option<Communicator>) -> Option<Lo
     let local_rank = match (ranks, &communicator) {
         (Ranks::None, _) => return None,
         (_, None) => LocalRank::FIRST,
-        (Ranks::ByLauncher, Some(communicator)) => local_ranks::of_the_only_rank(communicator)?,
+        (Ranks::ByLauncher, Some(communicator)) => local_ranks::only_local_rank(communicator)?,
         (Ranks::ByCommunicators, Some(communicator)) => {
-            local_ranks::of_device(communicator, gpu::driver::current())?
+            local_ranks::device_local_rank(communicator, gpu::driver::current())?
         }
     };
     if let Some(communicator) = communicator {
@@ -210,7 +210,7 @@ fn job() -> Job {
 /// if either cannot start.
 fn start(known: Option<(Config, Option<UsedDevice>)>) -> Ranks {
     host::watch_forks();
-    host::without_signals(|| start_threads(known))
+    host::block_signals(|| start_threads(known))
 }
 
 fn start_threads(known: Option<(Config, Option<UsedDevice>)>) -> Ranks {
@@ -231,7 +231,7 @@ fn start_threads(known: Option<(Config, Option<UsedDevice>)>) -> Ranks {
     match thread.spawn(move || Observer::new(observed, budget).run()) {
         Ok(thread) => {
             *THREAD.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
-            host::at_exit(finish);
+            host::call_at_exit(finish);
             ranks
         }
         Err(error) => {
@@ -343,7 +343,7 @@ impl Observer {
         sampling::publish(self.ranks.first().and_then(Observed::steps));
         let now = agent::clock::now();
         let has_records = self.ranks.iter().any(Observed::is_unrecorded);
-        if self.unsettled.is_some_and(|since| now - since > SETTLED_NANOS || has_records) {
+        if self.unsettled.is_some_and(|begin| now - begin > SETTLED_NANOS || has_records) {
             self.unsettled = None;
             local_ranks::settle(&mut self.ranks, &job());
         }

@@ -40,12 +40,12 @@ pub fn trains_here() {
 }
 
 /// Starts the thread that answers requests.
-pub fn on_demand(notes: Notes) -> Background {
-    stacks::on_demand(notes, |window| sample(window, &mut HashSet::new()))
+pub fn answer_requests(notes: Notes) -> Background {
+    stacks::answer_requests(notes, |window| sample(window, &mut HashSet::new()))
 }
 
 /// Starts the thread that samples long steps, for one rank of this process.
-pub fn on_long_steps(notes: Notes) -> Option<Background> {
+pub fn sample_long_steps(notes: Notes) -> Option<Background> {
     static IS_STARTED: AtomicBool = AtomicBool::new(false);
     let is_first = !IS_STARTED.swap(true, Ordering::Relaxed);
     // The reader of this process is kept: a long step may be over before another one could begin.
@@ -53,7 +53,7 @@ pub fn on_long_steps(notes: Notes) -> Option<Background> {
         let mut own = Reader::attach(std::process::id(), TRAINING.number())?;
         Ok(move |window: &Window| sample_long_step(&mut own, window))
     };
-    is_first.then(|| stacks::on_long_steps(notes, marks::progress(), begin))
+    is_first.then(|| stacks::sample_long_steps(notes, marks::progress(), begin))
 }
 
 /// Samples this process, and those that it started if the step lasts.
@@ -61,16 +61,16 @@ fn sample_long_step(own: &mut Reader, window: &Window) -> Result<Profile, String
     own.set_main(TRAINING.number());
     let others = window.clone();
     let others = thread::Builder::new().name("paceline-sample".into()).spawn(move || {
-        let before = agent::clock::thread_cpu_nanos();
+        let cpu_before = agent::clock::thread_cpu_nanos();
         others.wait(OTHERS_AFTER);
         let sampled = if others.is_over() { Ok(Vec::new()) } else { processes(&others, &mut own_process()) };
-        others.spend(agent::clock::thread_cpu_nanos().saturating_sub(before));
+        others.spend(agent::clock::thread_cpu_nanos().saturating_sub(cpu_before));
         sampled.unwrap_or_default()
     });
     let mut sampled = vec![(true, own.sample(window))];
     let others = others.ok().and_then(|others| others.join().ok()).unwrap_or_default();
     sampled.extend(others);
-    Ok(profile::of_rank(sampled))
+    Ok(profile::rank_profile(sampled))
 }
 
 /// Returns the processes that are sampled elsewhere: this one.
@@ -83,7 +83,7 @@ fn own_process() -> HashSet<u32> {
 /// # Errors
 /// Returns the reason why this process has no stacks.
 fn sample(window: &Window, known: &mut HashSet<u32>) -> Result<Profile, String> {
-    Ok(profile::of_rank(processes(window, known)?))
+    Ok(profile::rank_profile(processes(window, known)?))
 }
 
 /// Samples this process (`true`) and those that it started (`false`), except the `known` ones.

@@ -24,7 +24,7 @@ const TIMED: u32 = 17;
 const NO_COMMUNICATOR: u64 = u64::MAX;
 
 /// k: one step in k is observed in full.
-static EVERY: AtomicU32 = AtomicU32::new(1);
+static INTERVAL: AtomicU32 = AtomicU32::new(1);
 static SPENT_NANOS: AtomicU64 = AtomicU64::new(0);
 static STEPS: Published = Published::new();
 /// The current position of each local rank.
@@ -48,7 +48,7 @@ pub struct Steps {
     /// The number of all collectives of the communicator in a step.
     pub collectives: u32,
     /// Whether steps begin with optimizer updates and are numbered by them.
-    pub by_updates: bool,
+    pub updates_begin_steps: bool,
 }
 
 /// [`Steps`] in the form that hooks read without a lock. A hook that reads during an update may decide wrongly for one
@@ -59,7 +59,7 @@ struct Published {
     phase: AtomicU64,
     per_step: AtomicU64,
     collectives: AtomicU32,
-    by_updates: AtomicBool,
+    updates_begin_steps: AtomicBool,
 }
 
 impl Published {
@@ -70,7 +70,7 @@ impl Published {
             phase: AtomicU64::new(0),
             per_step: AtomicU64::new(1),
             collectives: AtomicU32::new(0),
-            by_updates: AtomicBool::new(false),
+            updates_begin_steps: AtomicBool::new(false),
         }
     }
 
@@ -80,7 +80,7 @@ impl Published {
             self.phase.store(steps.phase, Ordering::Relaxed);
             self.per_step.store(steps.per_step.max(1), Ordering::Relaxed);
             self.collectives.store(steps.collectives, Ordering::Relaxed);
-            self.by_updates.store(steps.by_updates, Ordering::Relaxed);
+            self.updates_begin_steps.store(steps.updates_begin_steps, Ordering::Relaxed);
         }
         let communicator = steps.map_or(NO_COMMUNICATOR, |steps| steps.communicator);
         self.communicator.store(communicator, Ordering::Release);
@@ -88,14 +88,14 @@ impl Published {
 
     /// Returns the step that starts with this collective, if any.
     fn begun_by(&self, function: Function, seq: u64, begins: Option<Begin>) -> Option<u64> {
-        if self.by_updates.load(Ordering::Relaxed) {
+        if self.updates_begin_steps.load(Ordering::Relaxed) {
             return begins.map(|begin| begin.step().0);
         }
         let per_step = self.per_step.load(Ordering::Relaxed);
-        let since = seq.checked_sub(self.phase.load(Ordering::Relaxed))?;
+        let offset = seq.checked_sub(self.phase.load(Ordering::Relaxed))?;
         let is_first =
-            self.function.load(Ordering::Relaxed) == function as u32 && since.is_multiple_of(per_step);
-        is_first.then_some(since / per_step)
+            self.function.load(Ordering::Relaxed) == function as u32 && offset.is_multiple_of(per_step);
+        is_first.then_some(offset / per_step)
     }
 }
 
@@ -103,12 +103,12 @@ impl Published {
 struct Position {
     step: AtomicU64,
     /// The number of collectives in the step before the newest one.
-    before: AtomicU32,
+    earlier_collectives: AtomicU32,
 }
 
 impl Position {
     const fn new() -> Self {
-        Self { step: AtomicU64::new(0), before: AtomicU32::new(0) }
+        Self { step: AtomicU64::new(0), earlier_collectives: AtomicU32::new(0) }
     }
 }
 
@@ -119,7 +119,8 @@ pub(crate) fn publish(steps: Option<Steps>) {
 
 /// Returns whether the training steps are known, and begin with optimizer updates and are numbered by them.
 pub(crate) fn updates_are_steps() -> bool {
-    STEPS.communicator.load(Ordering::Acquire) != NO_COMMUNICATOR && STEPS.by_updates.load(Ordering::Relaxed)
+    STEPS.communicator.load(Ordering::Acquire) != NO_COMMUNICATOR
+        && STEPS.updates_begin_steps.load(Ordering::Relaxed)
 }
 
 /// Returns whether a collective enqueued now is observed in full. Must be called exactly once per collective, in order.
@@ -133,36 +134,37 @@ pub(crate) fn observes(
     seq: u64,
     begins: Option<Begin>,
 ) -> bool {
-    let every = u64::from(EVERY.load(Ordering::Relaxed));
+    let interval = u64::from(INTERVAL.load(Ordering::Relaxed));
     let anchor = STEPS.communicator.load(Ordering::Acquire);
-    if every <= 1 || anchor == NO_COMMUNICATOR {
+    if interval <= 1 || anchor == NO_COMMUNICATOR {
         return true;
     }
     let position = &POSITIONS[usize::from(local_rank.0)];
     if communicator != anchor {
         // The first collective after an update may be that of another group.
-        if let Some(step) = begins.filter(|_| STEPS.by_updates.load(Ordering::Relaxed)) {
+        if let Some(step) = begins.filter(|_| STEPS.updates_begin_steps.load(Ordering::Relaxed)) {
             position.step.store(step.step().0, Ordering::Relaxed);
         }
-        return position.step.load(Ordering::Relaxed).is_multiple_of(every);
+        return position.step.load(Ordering::Relaxed).is_multiple_of(interval);
     }
-    let before = match STEPS.begun_by(function, seq, begins) {
+    let earlier = match STEPS.begun_by(function, seq, begins) {
         Some(step) => {
             position.step.store(step, Ordering::Relaxed);
-            position.before.store(0, Ordering::Relaxed);
+            position.earlier_collectives.store(0, Ordering::Relaxed);
             0
         }
-        None => position.before.fetch_add(1, Ordering::Relaxed) + 1,
+        None => position.earlier_collectives.fetch_add(1, Ordering::Relaxed) + 1,
     };
     let step = position.step.load(Ordering::Relaxed);
-    let is_last = before + 1 == STEPS.collectives.load(Ordering::Relaxed);
-    step.is_multiple_of(every) || (is_last && (step + 1).is_multiple_of(every))
+    let is_last = earlier + 1 == STEPS.collectives.load(Ordering::Relaxed);
+    step.is_multiple_of(interval) || (is_last && (step + 1).is_multiple_of(interval))
 }
 
 /// Returns whether a message enqueued now is observed in full, which depends on the current step.
 pub(crate) fn observes_message(local_rank: LocalRank) -> bool {
-    let every = u64::from(EVERY.load(Ordering::Relaxed));
-    every <= 1 || POSITIONS[usize::from(local_rank.0)].step.load(Ordering::Relaxed).is_multiple_of(every)
+    let interval = u64::from(INTERVAL.load(Ordering::Relaxed));
+    interval <= 1
+        || POSITIONS[usize::from(local_rank.0)].step.load(Ordering::Relaxed).is_multiple_of(interval)
 }
 
 /// Runs the work of a hook and measures its cost on a sample of the calls.
@@ -185,8 +187,8 @@ pub(crate) fn spend(nanos: u64) {
 
 /// Adapts k to the cost so far. `ranks` is the number of ranks in the process; `budget` is the observer thread's.
 pub(crate) fn keep(budget: &mut Budget, at: MonoNanos, ranks: usize) {
-    if let Some(every) = budget.keep(at, SPENT_NANOS.load(Ordering::Relaxed), ranks) {
-        EVERY.store(every, Ordering::Relaxed);
+    if let Some(interval) = budget.keep(at, SPENT_NANOS.load(Ordering::Relaxed), ranks) {
+        INTERVAL.store(interval, Ordering::Relaxed);
     }
 }
 
@@ -199,8 +201,8 @@ mod tests {
     fn whole_steps_are_selected_by_number_with_the_end_of_the_step_before() {
         let (world, other) = (7, 9);
         let function = Function::AllReduce;
-        let observed = |local_rank, every| {
-            EVERY.store(every, Ordering::Relaxed);
+        let observed = |local_rank, interval| {
+            INTERVAL.store(interval, Ordering::Relaxed);
             // A step has three collectives, and the first one of step 0 has sequence number 5. A layer's all-gather
             // runs on another communicator.
             (5..5 + 3 * 8)
@@ -220,7 +222,7 @@ mod tests {
             phase: 5,
             per_step: 3,
             collectives: 3,
-            by_updates: false,
+            updates_begin_steps: false,
         }));
         let full = observed(LocalRank(1), 4);
         let whole = |step: usize| full[3 * step..][..3].iter().all(|pair| *pair == (true, true));
@@ -238,18 +240,18 @@ mod tests {
             phase: 0,
             per_step: 1,
             collectives: 1,
-            by_updates: true,
+            updates_begin_steps: true,
         }));
-        let after = |updates: u32| {
+        let observed_after = |updates: u32| {
             let (seq, first) = (u64::from(updates), Begin::new(updates, true));
             let layer = observes(LocalRank(3), other, Function::AllGather, seq, first);
             [layer, observes(LocalRank(3), world, function, seq, first)]
         };
-        let steps = (1..9).map(after).collect::<Vec<_>>();
+        let steps = (1..9).map(observed_after).collect::<Vec<_>>();
         assert_eq!(steps[3], [true, true], "another group's collective is the first one of its step");
         // The last collective of a step before one that is observed.
         assert_eq!(steps[4], [false, true]);
-        EVERY.store(1, Ordering::Relaxed);
+        INTERVAL.store(1, Ordering::Relaxed);
         publish(None);
     }
 }

@@ -33,8 +33,8 @@ impl<const SLOTS: usize> Table<SLOTS> {
             }
             taken => taken == key,
         };
-        let from = key as usize % SLOTS;
-        let slots = self.0[from..].iter().chain(&self.0[..from]).take(MAX_PROBES);
+        let start = key as usize % SLOTS;
+        let slots = self.0[start..].iter().chain(&self.0[..start]).take(MAX_PROBES);
         { slots }.find(is_of_key).map(|slot| &slot.value)
     }
 
@@ -42,8 +42,8 @@ impl<const SLOTS: usize> Table<SLOTS> {
     /// serves interfaces that report no index. All ranks issue the collectives of a communicator in the same order, so
     /// their counts agree. Returns `None` if the table is full.
     pub(crate) fn count(&self, communicator: u64, function: Function) -> Option<u64> {
-        let of_function = communicator ^ ((function as u64 + 1) << 60);
-        Some(self.slot(of_function)?.fetch_add(1, Ordering::Relaxed))
+        let key = communicator ^ ((function as u64 + 1) << 60);
+        Some(self.slot(key)?.fetch_add(1, Ordering::Relaxed))
     }
 }
 

@@ -61,7 +61,7 @@ pub struct OnDemand {
 }
 
 /// Starts the thread that answers requests.
-pub fn on_demand(notes: Notes, uploads: Uploads) -> OnDemand {
+pub fn answer_requests(notes: Notes, uploads: Uploads) -> OnDemand {
     let stop = Arc::new(AtomicBool::new(false));
     let asked = stop.clone();
     let work = move || {
@@ -115,10 +115,10 @@ fn offer(request: TraceRequest, stops: impl Fn() -> bool) -> Answer {
                 .into(),
         );
     }
-    until_answered(request, stops)
+    request_answer(request, stops)
 }
 
-fn until_answered(request: TraceRequest, stops: impl Fn() -> bool) -> Answer {
+fn request_answer(request: TraceRequest, stops: impl Fn() -> bool) -> Answer {
     FIRST.store(request.first.0, Ordering::Relaxed);
     STEPS.store(request.steps.into(), Ordering::Relaxed);
     IS_RECORDED.store(false, Ordering::Relaxed);
@@ -132,7 +132,7 @@ fn wait(number: u64, stops: impl Fn() -> bool) -> Answer {
     let (mut updates, mut since) = (marks::updates(), Instant::now());
     loop {
         let newest = ANSWER.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some((_, answer)) = newest.filter(|(of, _)| *of == number) {
+        if let Some((_, answer)) = newest.filter(|(answered, _)| *answered == number) {
             return answer;
         }
         if stops() {
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn a_request_is_offered_until_it_is_answered() {
         let request = TraceRequest { number: 5, first: Step(9), steps: 3 };
-        assert!(until_answered(request, || true).unwrap_err().contains("the process ended"));
+        assert!(request_answer(request, || true).unwrap_err().contains("the process ended"));
         assert_eq!(asked(), None);
         thread::scope(|scope| {
             let answering = scope.spawn(|| {
@@ -174,7 +174,7 @@ mod tests {
                 answered(5, Err("busy".into()));
                 asked()
             });
-            assert_eq!(until_answered(request, || false).unwrap_err(), "busy");
+            assert_eq!(request_answer(request, || false).unwrap_err(), "busy");
             assert_eq!((answering.join().unwrap(), asked()), (Some(request), None));
         });
     }

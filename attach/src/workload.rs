@@ -17,7 +17,7 @@ pub(crate) fn learn(json: &str) {
 }
 
 /// Returns the newest workload and its number, if its number is larger than `sent`.
-pub(crate) fn after(sent: u64) -> Option<(u64, Workload)> {
+pub(crate) fn newer_than(sent: u64) -> Option<(u64, Workload)> {
     let newest = NEWEST.lock().unwrap_or_else(PoisonError::into_inner);
     let (number, workload) = (newest.0, newest.1.clone()?);
     (number > sent).then_some((number, workload))
@@ -39,11 +39,11 @@ mod tests {
         };
         learn("");
         learn("{}");
-        assert_eq!(after(0), None);
+        assert_eq!(newer_than(0), None);
         learn(&json(1));
         learn(&json(2));
-        let (number, newest) = after(0).unwrap();
+        let (number, newest) = newer_than(0).unwrap();
         assert_eq!((newest.samples_per_step, newest.precision), (2, Some(Precision::Bf16)));
-        assert_eq!(after(number), None);
+        assert_eq!(newer_than(number), None);
     }
 }

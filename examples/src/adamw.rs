@@ -215,7 +215,7 @@ mod tests {
         let new = || Var::from_vec(vec![1.0_f32, -2.0], 2, &Device::Cpu).unwrap();
         let (var, other) = (new(), new());
         let mut in_place = AdamW::<InPlace>::new(settings, std::slice::from_ref(&var)).unwrap();
-        let mut of_tensors = AdamW::<OfTensors>::new(settings, std::slice::from_ref(&other)).unwrap();
+        let mut with_tensors = AdamW::<OfTensors>::new(settings, std::slice::from_ref(&other)).unwrap();
         let mut expected = [1.0_f64, -2.0];
         let (mut first, mut second) = ([0.0_f64; 2], [0.0_f64; 2]);
         for step in 1..=3 {
@@ -223,8 +223,8 @@ mod tests {
             let scaled = gradient.map(|value| value as f32 * 8.0);
             in_place.begin_step(1.0);
             in_place.update(0, &var, &scaled, 1.0 / 8.0).unwrap();
-            of_tensors.begin_step(1.0);
-            of_tensors.update(0, &other, &Tensor::new(&scaled, &Device::Cpu).unwrap(), 1.0 / 8.0).unwrap();
+            with_tensors.begin_step(1.0);
+            with_tensors.update(0, &other, &Tensor::new(&scaled, &Device::Cpu).unwrap(), 1.0 / 8.0).unwrap();
             for index in 0..2 {
                 expected[index] -= 0.1 * 0.01 * expected[index];
                 first[index] = 0.9 * first[index] + 0.1 * gradient[index];

@@ -34,8 +34,8 @@ fn is_even(ranks: usize, cores: usize) -> bool {
 
 /// Returns the cores of one of `ranks` ranks, as indices below `cores`: a block of its own, or one core in turn.
 fn share_of(rank: usize, ranks: usize, cores: usize) -> impl Iterator<Item = usize> {
-    let each = (cores / ranks.max(1)).max(1);
-    (rank * each..(rank + 1) * each).map(move |core| core % cores.max(1))
+    let block = (cores / ranks.max(1)).max(1);
+    (rank * block..(rank + 1) * block).map(move |core| core % cores.max(1))
 }
 
 #[cfg(test)]

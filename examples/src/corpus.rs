@@ -68,8 +68,9 @@ impl Corpus {
     /// Returns an error if memory is exhausted.
     pub fn batch(&self, samples: &[u32]) -> CandleResult<(Tensor, Tensor)> {
         let shape = (samples.len(), self.context);
-        let shifted = |by: usize| {
-            let sample = |sample: &u32| &self.tokens[*sample as usize * self.context + by..][..self.context];
+        let shifted = |shift: usize| {
+            let sample =
+                |sample: &u32| &self.tokens[*sample as usize * self.context + shift..][..self.context];
             let tokens: Vec<u32> = samples.iter().flat_map(sample).map(|token| u32::from(*token)).collect();
             Tensor::from_vec(tokens, shape, &Device::Cpu)
         };

@@ -77,11 +77,11 @@ fn shift(
     right: isize,
     out: &mut Vec<f32>,
 ) {
-    let from = |at: usize, by: isize, size: usize| at.saturating_add_signed(-by).min(size - 1);
+    let source = |at: usize, shift: isize, size: usize| at.saturating_add_signed(-shift).min(size - 1);
     for channel in 0..channels {
         for row in 0..height {
-            let line = &image[(channel * height + from(row, down, height)) * width..][..width];
-            out.extend((0..width).map(|column| line[from(column, right, width)]));
+            let line = &image[(channel * height + source(row, down, height)) * width..][..width];
+            out.extend((0..width).map(|column| line[source(column, right, width)]));
         }
     }
 }

@@ -34,7 +34,7 @@ pub type Weights = Vec<Tensor>;
 impl ParameterSet {
     /// Creates an empty set whose parameters will be on `device`.
     #[must_use]
-    pub fn on(device: &Device) -> Self {
+    pub fn new(device: &Device) -> Self {
         Self { device: device.clone(), vars: Vec::new(), list: Vec::new() }
     }
 

@@ -116,8 +116,9 @@ mod tests {
         let exact = Precision::Fp32.matmul(&left, &right).unwrap();
         for (precision, most) in [(Precision::Bf16, 0.05), (Precision::Fp16, 0.01)] {
             let found = precision.matmul(&left, &right).unwrap();
-            let off = (found - &exact).unwrap().abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
-            assert!(off > 0.0 && off < most, "{precision:?} is off by {off}");
+            let error =
+                (found - &exact).unwrap().abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
+            assert!(error > 0.0 && error < most, "{precision:?} is off by {error}");
         }
     }
 }

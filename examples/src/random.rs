@@ -35,13 +35,13 @@ impl Random {
 
     /// Returns `len` normally distributed values with mean 0.
     pub fn normal(&mut self, len: usize, deviation: f64) -> Vec<f32> {
-        let mut one = || {
+        let mut normal = || {
             // Box-Muller transform. 1 - unit is never 0.
             let (radius, angle) =
                 ((-2.0 * (1.0 - self.unit()).ln()).sqrt(), std::f64::consts::TAU * self.unit());
             (deviation * radius * angle.cos()) as f32
         };
-        (0..len).map(|_| one()).collect()
+        (0..len).map(|_| normal()).collect()
     }
 
     /// Shuffles `items` (Fisher-Yates).

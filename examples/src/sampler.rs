@@ -18,8 +18,14 @@ pub struct Sampler {
     ranks: usize,
     rank: usize,
     seed: u64,
-    /// The order of one epoch, stored because consecutive steps need the same order.
-    epoch: Option<(u64, Vec<u32>)>,
+    /// Stored because consecutive steps need the same order.
+    order: Option<EpochOrder>,
+}
+
+/// The order of the samples in one epoch.
+struct EpochOrder {
+    epoch: u64,
+    samples: Vec<u32>,
 }
 
 /// The samples of one rank in one step.
@@ -56,7 +62,7 @@ impl Sampler {
             samples > 0 && batch > 0 && rank < ranks,
             "{samples} samples, batch {batch}, rank {rank} of {ranks}"
         );
-        Self { samples, batch, ranks: ranks as usize, rank: rank as usize, seed, epoch: None }
+        Self { samples, batch, ranks: ranks as usize, rank: rank as usize, seed, order: None }
     }
 
     /// Returns the number of steps in an epoch.
@@ -76,20 +82,20 @@ impl Sampler {
     }
 
     fn order(&mut self, epoch: u64) -> &[u32] {
-        if self.epoch.as_ref().is_none_or(|(current, _)| *current != epoch) {
-            let mut order: Vec<u32> = (0..self.samples as u32).collect();
-            Random::new(self.seed, epoch).shuffle(&mut order);
-            self.epoch = Some((epoch, order));
+        if self.order.as_ref().is_none_or(|order| order.epoch != epoch) {
+            let mut samples: Vec<u32> = (0..self.samples as u32).collect();
+            Random::new(self.seed, epoch).shuffle(&mut samples);
+            self.order = Some(EpochOrder { epoch, samples });
         }
-        self.epoch.as_ref().map_or(&[], |(_, order)| order)
+        self.order.as_ref().map_or(&[], |order| &order.samples)
     }
 }
 
 /// Returns one rank's range of an even division of `total` items. The first ranks have one item more.
 fn share_of(total: usize, ranks: usize, rank: usize) -> Range<usize> {
-    let (each, extra) = (total / ranks, total % ranks);
-    let start = rank * each + rank.min(extra);
-    start..start + each + usize::from(rank < extra)
+    let (base, extra) = (total / ranks, total % ranks);
+    let start = rank * base + rank.min(extra);
+    start..start + base + usize::from(rank < extra)
 }
 
 #[cfg(test)]

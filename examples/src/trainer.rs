@@ -172,7 +172,7 @@ impl<T: Task, B: Backend> Trainer<T, B> {
             let part = self.sampler.part(step);
             let loss = self.step(step, &part)?;
             self.progress.note(loss, part.mine.len());
-            if (step + 1).is_multiple_of(self.progress.every) || step + 1 == self.steps {
+            if (step + 1).is_multiple_of(self.progress.interval) || step + 1 == self.steps {
                 self.report(step)?;
             }
         }
@@ -307,12 +307,18 @@ fn hand_over<B: Backend>(shared: &Arc<Shared<B>>, parameters: usize) -> Gradient
     })
 }
 
+/// The mean loss of a step on one rank, and the number of its samples.
+struct StepLoss {
+    mean: Option<Tensor>,
+    samples: usize,
+}
+
 /// The losses since the last report, and the outputs for them.
 struct Progress {
-    every: u64,
-    /// The mean loss and the number of samples of this rank, by step.
-    mine: Vec<(Option<Tensor>, usize)>,
-    since: Instant,
+    interval: u64,
+    /// Of this rank, by step.
+    mine: Vec<StepLoss>,
+    last_report: Instant,
     out: Option<BufWriter<File>>,
     last: f64,
     steps: u64,
@@ -329,9 +335,9 @@ impl Progress {
             writeln!(out, "step,loss")?;
         }
         Ok(Self {
-            every: options.log_every,
+            interval: options.log_every,
             mine: Vec::new(),
-            since: Instant::now(),
+            last_report: Instant::now(),
             out,
             last: 0.0,
             steps: 0,
@@ -339,14 +345,14 @@ impl Progress {
     }
 
     fn note(&mut self, loss: Option<Tensor>, samples: usize) {
-        self.mine.push((loss, samples));
+        self.mine.push(StepLoss { mean: loss, samples });
     }
 
     /// Returns the sum of losses and the number of samples, by step.
     fn take(&mut self) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        for (loss, samples) in self.mine.drain(..) {
-            let mean = loss.map_or(Ok(0.0), |loss| loss.to_scalar::<f32>())?;
+        for StepLoss { mean, samples } in self.mine.drain(..) {
+            let mean = mean.map_or(Ok(0.0), |mean| mean.to_scalar::<f32>())?;
             let samples = samples as f64;
             bytes.extend([f64::from(mean) * samples, samples].into_iter().flat_map(f64::to_le_bytes));
         }
@@ -378,11 +384,11 @@ impl Progress {
     }
 
     #[allow(clippy::print_stdout, reason = "the output of the program")]
-    fn print(&mut self, step: u64, of: u64, units: u64, name: &str) {
-        let seconds = self.since.elapsed().as_secs_f64();
-        self.since = Instant::now();
+    fn print(&mut self, step: u64, steps: u64, units: u64, name: &str) {
+        let seconds = self.last_report.elapsed().as_secs_f64();
+        self.last_report = Instant::now();
         println!(
-            "step {:>6}/{of}  loss {:.4}  {:>7.0} {name}/s  {:>6.1} ms/step",
+            "step {:>6}/{steps}  loss {:.4}  {:>7.0} {name}/s  {:>6.1} ms/step",
             step + 1,
             self.last,
             units as f64 / seconds,

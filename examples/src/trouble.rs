@@ -95,7 +95,7 @@ impl Trouble {
             (Some(phase), Some(millis)) if options.slow_rank.contains(&rank.0) => Some(Planted {
                 phase,
                 nanos: millis * 1e6,
-                when: When { from: options.slow_from, to: options.slow_to, every: options.slow_every },
+                when: When { from: options.slow_from, to: options.slow_to, interval: options.slow_every },
                 active: false,
                 amount: 1.0,
                 uneven: Uneven::default(),
@@ -157,8 +157,8 @@ impl Trouble {
         else {
             return;
         };
-        let until = thread_cpu_nanos() + (planted.nanos * planted.amount * share) as u64;
-        while thread_cpu_nanos() < until {
+        let end = thread_cpu_nanos() + (planted.nanos * planted.amount * share) as u64;
+        while thread_cpu_nanos() < end {
             piece(&mut planted.work);
         }
     }
@@ -168,13 +168,13 @@ impl Trouble {
 struct When {
     from: u64,
     to: u64,
-    every: Option<u64>,
+    interval: Option<u64>,
 }
 
 impl When {
     fn has(&self, step: u64) -> bool {
         (self.from..self.to).contains(&step)
-            && self.every.is_none_or(|steps| ((step - self.from) / steps).is_multiple_of(2))
+            && self.interval.is_none_or(|steps| ((step - self.from) / steps).is_multiple_of(2))
     }
 }
 

@@ -321,8 +321,12 @@ impl Pinned {
     ///
     /// # Errors
     /// Returns an error if the driver refuses.
-    pub fn upload(&self, to: &mut CudaViewMut<'_, f32>, stream: &Arc<CudaStream>) -> Result<(), DeviceError> {
-        stream.memcpy_htod(&self.memory, to).doing("copying to the device")?;
+    pub fn upload(
+        &self,
+        target: &mut CudaViewMut<'_, f32>,
+        stream: &Arc<CudaStream>,
+    ) -> Result<(), DeviceError> {
+        stream.memcpy_htod(&self.memory, target).doing("copying to the device")?;
         self.copied.record(stream)
     }
 

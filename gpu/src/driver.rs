@@ -266,7 +266,7 @@ pub fn current() -> Option<UsedDevice> {
 /// use. Opens, initializes and creates nothing. Returns `None` if there is no such device or the driver is not
 /// initialized.
 #[must_use]
-pub fn in_use() -> Option<UsedDevice> {
+pub fn used_device() -> Option<UsedDevice> {
     let library = mapped()?;
     let functions = Functions::new(&library).ok()?;
     // SAFETY: the type is that of cuda.h.

@@ -123,7 +123,7 @@ impl Library {
                 Err(_) => {}
             }
         }
-        for path in in_python_packages(wanted) {
+        for path in files_in_python_packages(wanted) {
             match open(path.as_os_str(), RTLD_NOW | RTLD_LOCAL) {
                 Ok(handle) => return Ok(opened(handle, path.as_os_str(), Origin::PythonPackages)),
                 Err(why) => broken = Some(why),
@@ -188,18 +188,18 @@ fn mapped_path(file: &OsStr) -> Option<PathBuf> {
     let maps = fs::read_to_string("/proc/self/maps").ok()?;
     let stem = Path::new(file).file_name()?.to_str()?;
     let paths = maps.lines().filter_map(|line| line.find('/').map(|at| Path::new(&line[at..])));
-    let of_name = |path: &&Path| {
+    let is_named = |path: &&Path| {
         // The file may be a link: libcuda.so.1 links to libcuda.so.550.163.01.
         let base = stem.split(".so").next().unwrap_or(stem);
         let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
         name == stem || name.strip_prefix(base).is_some_and(|rest| rest.starts_with(".so"))
     };
-    paths.into_iter().find(of_name).map(Path::to_path_buf)
+    paths.into_iter().find(is_named).map(Path::to_path_buf)
 }
 
 /// Returns the library's files in the folders to which pip and Debian install Python's packages, for all environments
 /// that this process can find.
-fn in_python_packages(wanted: &LibraryNames) -> Vec<PathBuf> {
+fn files_in_python_packages(wanted: &LibraryNames) -> Vec<PathBuf> {
     let home = env::var_os("HOME").map(|home| Path::new(&home).join(".local"));
     let named = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(env::var_os).map(PathBuf::from);
     let system = ["/usr/local", "/usr"].map(PathBuf::from);
@@ -209,14 +209,14 @@ fn in_python_packages(wanted: &LibraryNames) -> Vec<PathBuf> {
         .flat_map(|paths| env::split_paths(paths).collect::<Vec<_>>())
         .collect();
     folders.extend(prefixes.iter().flat_map(|prefix| packages_below(&prefix.join("lib"))));
-    let of_folder = |folder: &PathBuf| -> Vec<PathBuf> {
+    let files = |folder: &PathBuf| -> Vec<PathBuf> {
         let places = wanted
             .packages
             .iter()
             .flat_map(|package| wanted.files.iter().map(move |file| folder.join(package).join(file)));
         places.filter(|path| path.is_file()).collect()
     };
-    folders.iter().flat_map(of_folder).collect()
+    folders.iter().flat_map(files).collect()
 }
 
 /// Returns the prefix of the first `python3` on the path, since an environment may be in use without `VIRTUAL_ENV`.

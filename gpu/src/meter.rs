@@ -98,7 +98,7 @@ impl Meter {
 
     /// Runs `work` in `context`. A thread that has no context gets it for this time. Returns `None` if the thread is in
     /// another context, or if the driver refuses.
-    pub fn within<T>(&self, context: Context, work: impl FnOnce() -> T) -> Option<T> {
+    pub fn run_in_context<T>(&self, context: Context, work: impl FnOnce() -> T) -> Option<T> {
         match self.context() {
             Some(current) => (current == context).then(work),
             None => {
@@ -210,7 +210,7 @@ impl Reader {
     }
 
     /// Records an event on the reader's stream. Returns true if the device passes it in time.
-    fn passes(&self, event: Event, from: MonoNanos) -> bool {
+    fn passes(&self, event: Event, begin: MonoNanos) -> bool {
         // SAFETY: the reader created the stream and never destroys it.
         if !unsafe { self.meter.record(event, ptr::with_exposed_provenance_mut(self.stream)) } {
             return false;
@@ -218,7 +218,7 @@ impl Reader {
         loop {
             match self.is_past(event) {
                 Some(true) => return true,
-                Some(false) if (self.now)() - from < PATIENCE_NANOS => std::hint::spin_loop(),
+                Some(false) if (self.now)() - begin < PATIENCE_NANOS => std::hint::spin_loop(),
                 _ => return false,
             }
         }

@@ -64,7 +64,7 @@ impl std::fmt::Display for Version {
 impl Version {
     /// Decodes NCCL's version code, which had another radix before 2.9 (`NCCL_VERSION` of nccl.h).
     #[must_use]
-    pub fn of_code(code: c_int) -> Self {
+    pub fn from_code(code: c_int) -> Self {
         let radix = if code < 10_000 { 1_000 } else { 10_000 };
         Self { major: code / radix, minor: code % radix / 100, patch: code % 100 }
     }
@@ -183,7 +183,7 @@ fn facts(library: &Library) -> Result<NcclFacts, NoNccl> {
     if result != 0 {
         return Err(NoNccl::Refused { code: result });
     }
-    let version = Version::of_code(code);
+    let version = Version::from_code(code);
     Ok(NcclFacts {
         path: library.path.clone(),
         origin: library.origin,
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn version_codes_of_both_radices_are_decoded() {
-        let written = |code| Version::of_code(code).to_string();
+        let written = |code| Version::from_code(code).to_string();
         assert_eq!(
             [written(22809), written(22005), written(2804), written(23203)],
             ["2.28.9", "2.20.5", "2.8.4", "2.32.3"]
@@ -211,14 +211,15 @@ mod tests {
     /// sources).
     #[test]
     fn the_profiler_interface_follows_from_the_release() {
-        let of = |code| (Version::of_code(code).profiler_api(), Version::of_code(code).has_gpu_times());
-        assert_eq!(of(22105), (None, false));
-        assert_eq!(of(22304), (Some(1), false));
-        assert_eq!(of(22602), (Some(3), false));
-        assert_eq!(of(22703), (Some(4), true));
-        assert_eq!(of(22809), (Some(5), true));
-        assert_eq!(of(23203), (Some(6), true));
-        assert!(Version::of_code(22707).known_trouble().is_some_and(|trouble| trouble.keeps_plugin_off));
-        assert_eq!(Version::of_code(22809).known_trouble(), None);
+        let interface =
+            |code| (Version::from_code(code).profiler_api(), Version::from_code(code).has_gpu_times());
+        assert_eq!(interface(22105), (None, false));
+        assert_eq!(interface(22304), (Some(1), false));
+        assert_eq!(interface(22602), (Some(3), false));
+        assert_eq!(interface(22703), (Some(4), true));
+        assert_eq!(interface(22809), (Some(5), true));
+        assert_eq!(interface(23203), (Some(6), true));
+        assert!(Version::from_code(22707).known_trouble().is_some_and(|trouble| trouble.keeps_plugin_off));
+        assert_eq!(Version::from_code(22809).known_trouble(), None);
     }
 }

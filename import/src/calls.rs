@@ -86,13 +86,13 @@ pub fn timelines(ranks: &[&Calls], world_size: u32) -> (Vec<Timeline>, Remarks) 
     let joined = joined(ranks, world_size);
     let known = known(ranks, &joined);
     let timed = match known {
-        Known::Ran => each(ranks, |call| Some((call.ran?, Source::HostClock))),
+        Known::Ran => timed_calls(ranks, |call| Some((call.ran?, Source::HostClock))),
         Known::Took => placed(ranks, &joined, &mut remarks),
         Known::Issued => {
             remarks.add(
                 "the files say when collectives were issued and not when they ran: waits, lateness, overlap and verdicts are missing",
             );
-            each(ranks, |call| call.issued.map(|issued| ((issued, issued), Source::Derived)))
+            timed_calls(ranks, |call| call.issued.map(|issued| ((issued, issued), Source::Derived)))
         }
     };
     let all = || timed.iter().flatten();
@@ -145,7 +145,7 @@ fn known(ranks: &[&Calls], joined: &BTreeMap<(Comm, Function, u64), Members>) ->
 }
 
 /// Returns the collectives whose times `times` knows.
-fn each(ranks: &[&Calls], times: impl Fn(&Call) -> Option<(Interval, Source)>) -> Vec<Vec<Timed>> {
+fn timed_calls(ranks: &[&Calls], times: impl Fn(&Call) -> Option<(Interval, Source)>) -> Vec<Vec<Timed>> {
     let known = |calls: &&Calls| {
         let timed = calls.calls.iter().filter_map(|call| {
             let ((start, end), source) = times(call)?;

@@ -15,12 +15,19 @@ const CHUNK: usize = 1 << 20;
 /// The largest number of chunks of this size per core that wait or are parsed. Chunks that are longer count by their bytes.
 const AHEAD: usize = 2;
 
+/// The lengths of a piece: of the key, for a field, and of the event or value.
+#[derive(Debug)]
+struct Lengths {
+    key: Option<u32>,
+    value: u32,
+}
+
 /// Pieces of a text that follow each other.
 #[derive(Debug)]
 pub(crate) struct Chunk {
     text: Vec<u8>,
-    /// The lengths of each piece: of the key, for a field, and of the event or value.
-    lengths: Vec<(Option<u32>, u32)>,
+    /// Of each piece.
+    lengths: Vec<Lengths>,
 }
 
 impl Chunk {
@@ -39,11 +46,11 @@ impl Chunk {
         self.text.extend_from_slice(key.unwrap_or_default());
         self.text.extend_from_slice(value);
         // No piece is longer than that.
-        self.lengths.push((key.map(|key| key.len() as u32), value.len() as u32));
+        self.lengths.push(Lengths { key: key.map(|key| key.len() as u32), value: value.len() as u32 });
     }
 
     fn bytes(&self) -> usize {
-        self.text.len() + self.lengths.len() * size_of::<(Option<u32>, u32)>()
+        self.text.len() + self.lengths.len() * size_of::<Lengths>()
     }
 
     /// Returns the pieces, in the order of the text.
@@ -54,7 +61,7 @@ impl Chunk {
             rest = after;
             next
         };
-        self.lengths.iter().map(move |&(key, value)| match key {
+        self.lengths.iter().map(move |&Lengths { key, value }| match key {
             Some(key) => Piece::Field(next(key), next(value)),
             None => Piece::Event(next(value)),
         })
@@ -208,9 +215,9 @@ mod tests {
     struct Sevens;
 
     impl Read for Sevens {
-        fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
-            into.chunks_exact_mut(2).for_each(|pair| pair.copy_from_slice(b"7,"));
-            Ok(into.len() & !1)
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            buffer.chunks_exact_mut(2).for_each(|pair| pair.copy_from_slice(b"7,"));
+            Ok(buffer.len() & !1)
         }
     }
 }

@@ -73,11 +73,11 @@ impl<R: Read> Headed<R> {
 }
 
 impl<R: Read> Read for Headed<R> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        match self.head.read(into)? {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.head.read(buffer)? {
             0 => match self.error.take() {
                 Some(error) => Err(error),
-                None => self.rest.read(into),
+                None => self.rest.read(buffer),
             },
             read => Ok(read),
         }
@@ -195,9 +195,9 @@ fn record(text: &[u8]) -> &[u8] {
     if is_json(text) {
         return text;
     }
-    let mut lines = text.split(|byte| *byte == b'\n').scan(0, |from, line| {
-        let at = *from;
-        *from += line.len() + 1;
+    let mut lines = text.split(|byte| *byte == b'\n').scan(0, |next, line| {
+        let at = *next;
+        *next += line.len() + 1;
         Some((at, line))
     });
     lines.find(|(_, line)| line.starts_with(b"{\"")).map_or(text, |(at, _)| &text[at..])
@@ -214,14 +214,14 @@ fn keys(text: &[u8]) -> Vec<&str> {
             b'{' | b'[' => depth += 1,
             b'}' | b']' => depth = depth.saturating_sub(1),
             b'"' => {
-                let from = at + 1;
-                at = from;
+                let begin = at + 1;
+                at = begin;
                 while let Some(byte) = text.get(at).filter(|byte| **byte != b'"') {
                     at += if *byte == b'\\' { 2 } else { 1 };
                 }
                 let is_key =
                     depth == 1 && text.get(at + 1..).unwrap_or_default().trim_ascii_start().starts_with(b":");
-                let key = text.get(from..at).and_then(|key| std::str::from_utf8(key).ok());
+                let key = text.get(begin..at).and_then(|key| std::str::from_utf8(key).ok());
                 keys.extend(key.filter(|_| is_key));
             }
             _ => {}

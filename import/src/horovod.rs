@@ -100,12 +100,12 @@ fn waiting(recorded: &Recorded, remarks: &mut Remarks) {
 /// Keeps the operations that become collectives. Returns whether they say of all ranks when each was ready. That is decided for
 /// all of the timeline alike: times of different kinds are never mixed.
 fn keep_collectives(recorded: &mut Recorded, remarks: &mut Remarks) -> bool {
-    let of_sets = recorded.leave_out_process_sets();
-    if of_sets > 0 {
+    let left_out = recorded.leave_out_process_sets();
+    if left_out > 0 {
         remarks.add(format!(
             "{} of process sets left out: a set numbers its ranks by itself, and the timeline does not say which ranks of the job \
              they are",
-            counted(of_sets, "collective")
+            counted(left_out, "collective")
         ));
     }
     let operations = &mut recorded.operations;
@@ -113,7 +113,7 @@ fn keep_collectives(recorded: &mut Recorded, remarks: &mut Remarks) -> bool {
     let unknown: Vec<&Operation> = operations.iter().filter(|operation| operation.ready.is_empty()).collect();
     let known = count - unknown.len();
     if known == 0 || 2 * known < count {
-        remarks.add(of_rank_0(&unknown, count));
+        remarks.add(rank_0_remark(&unknown, count));
         return false;
     }
     if !unknown.is_empty() {
@@ -179,7 +179,7 @@ impl Shared {
 const CACHE: &str = "Horovod's cache of responses hides that: set HOROVOD_CACHE_CAPACITY=0 when you record";
 
 /// Says that the timeline is one of rank 0 alone, and what it says of the others all the same.
-fn of_rank_0(unknown: &[&Operation], count: usize) -> String {
+fn rank_0_remark(unknown: &[&Operation], count: usize) -> String {
     let mut waited: Vec<i64> = unknown
         .iter()
         .filter_map(|operation| operation.negotiated)

@@ -32,6 +32,7 @@ pub use batches::Round;
 
 use batches::Packed;
 use clocks::Proof;
+use ranks::{Placed, RankFile};
 
 /// What a rank of a file became.
 #[derive(Clone, Debug)]
@@ -155,39 +156,38 @@ impl Converted {
 pub fn join(run: &RunId, name: &str, sources: Vec<Source>) -> Result<Job, NotAJob> {
     one_format(&sources)?;
     let is_one_file = sources.len() == 1;
-    let ranks::Placed { ranks, world_size, mut remarks } = ranks::place(sources)?;
+    let Placed { ranks, world_size, mut remarks } = ranks::place(sources)?;
     let (together, Findings { sentences, hang }) = together(&ranks, world_size);
     sentences.into_iter().rev().for_each(|sentence| remarks.insert(0, sentence));
     let count = ranks.len();
     let ranks: Vec<_> = ranks.into_iter().zip(together).collect();
-    let convert =
-        |((rank, (file, recording)), timeline): ((u32, (String, RankRecording)), Option<Timeline>)| {
-            let is_placed = timeline.as_ref().is_some_and(|timeline| timeline.is_placed);
-            let mut records = match timeline {
-                Some(timeline) => timeline.records(world_size),
-                None => records_of(&recording, rank, world_size),
-            };
-            // Ranks of one file have one clock.
-            let has_one_clock = is_one_file || is_placed;
-            let proofs = if has_one_clock { Vec::new() } else { clocks::proofs(&records.events) };
-            let goodbye = goodbye(hang.as_ref(), rank);
-            let packer = batches::Packer {
-                run,
-                name,
-                world_size,
-                rank,
-                file: &file,
-                recording: &recording,
-                ranks: count,
-                goodbye: &goodbye,
-            };
-            let packed = packer.pack(&mut records).map_err(|error| NotAJob::NotPacked(error.to_string()))?;
-            // Ranks end a collective together, as well as devices do.
-            let error_nanos = if is_placed { clocks::APART_NANOS } else { recording.error_nanos() };
-            let counts_from_end = matches!(recording.content, Content::Trace(_));
-            let imported = imported(rank, file, &recording, records);
-            Ok(Converted { imported, error_nanos, is_placed, counts_from_end, proofs, packed })
+    let convert = |((rank, RankFile { file, recording }), timeline): ((u32, RankFile), Option<Timeline>)| {
+        let is_placed = timeline.as_ref().is_some_and(|timeline| timeline.is_placed);
+        let mut records = match timeline {
+            Some(timeline) => timeline.records(world_size),
+            None => records_of(&recording, rank, world_size),
         };
+        // Ranks of one file have one clock.
+        let has_one_clock = is_one_file || is_placed;
+        let proofs = if has_one_clock { Vec::new() } else { clocks::proofs(&records.events) };
+        let goodbye = goodbye(hang.as_ref(), rank);
+        let packer = batches::Packer {
+            run,
+            name,
+            world_size,
+            rank,
+            file: &file,
+            recording: &recording,
+            ranks: count,
+            goodbye: &goodbye,
+        };
+        let packed = packer.pack(&mut records).map_err(|error| NotAJob::NotPacked(error.to_string()))?;
+        // Ranks end a collective together, as well as devices do.
+        let error_nanos = if is_placed { clocks::APART_NANOS } else { recording.error_nanos() };
+        let counts_from_end = matches!(recording.content, Content::Trace(_));
+        let imported = imported(rank, file, &recording, records);
+        Ok(Converted { imported, error_nanos, is_placed, counts_from_end, proofs, packed })
+    };
     let mut converted: Vec<Converted> = ranks.into_par_iter().map(convert).collect::<Result<_, _>>()?;
     same_steps(&converted)?;
     match_collectives(&mut converted).map_err(|error| NotAJob::NotPacked(error.to_string()))?;
@@ -217,12 +217,12 @@ fn match_collectives(converted: &mut [Converted]) -> io::Result<()> {
     let known = clocks::from_ends(&matching::alike(&proofs));
     let changes = matching::matched(&mut proofs, &known);
     for ((rank, proofs), places) in converted.iter_mut().zip(proofs).zip(changes) {
-        let before = std::mem::replace(&mut rank.proofs, proofs);
+        let unmatched = std::mem::replace(&mut rank.proofs, proofs);
         if places.is_empty() {
             continue;
         }
         let parts = comm_of_parts(rank.imported.rank);
-        let windows = cut::windows(&before, &places);
+        let windows = cut::windows(&unmatched, &places);
         rank.packed.change(|event| {
             if let Event::Bucket(bucket) = event {
                 matching::replace(bucket, &places, parts);
@@ -255,11 +255,8 @@ fn one_format(sources: &[Source]) -> Result<(), NotAJob> {
 }
 
 /// Returns the timelines of ranks whose files say only together when something happened. Also returns what the files say of the job.
-fn together(
-    ranks: &BTreeMap<u32, (String, RankRecording)>,
-    world_size: u32,
-) -> (Vec<Option<Timeline>>, Findings) {
-    let contents = || ranks.iter().map(|(&rank, (_, recording))| (rank, &recording.content));
+fn together(ranks: &BTreeMap<u32, RankFile>, world_size: u32) -> (Vec<Option<Timeline>>, Findings) {
+    let contents = || ranks.iter().map(|(&rank, of_file)| (rank, &of_file.recording.content));
     let dumps: Vec<_> = contents()
         .filter_map(|(rank, content)| match content {
             Content::Dump(dump) => Some((rank, &**dump)),

@@ -4,9 +4,9 @@
 const LISTED: usize = 16;
 
 /// Returns ranks as a phrase: `ranks 0-2, 5`.
-pub(crate) fn ranks(of: &[u32]) -> String {
+pub(crate) fn ranks(numbers: &[u32]) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
-    for &rank in of {
+    for &rank in numbers {
         match runs.last_mut() {
             Some((_, last)) if *last + 1 == rank => *last = rank,
             _ => runs.push((rank, rank)),
@@ -17,8 +17,9 @@ pub(crate) fn ranks(of: &[u32]) -> String {
         .take(LISTED)
         .map(|&(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") })
         .collect();
-    let more = if runs.len() > LISTED { format!(" and others, {} in all", of.len()) } else { String::new() };
-    format!("{} {}{more}", if of.len() == 1 { "rank" } else { "ranks" }, written.join(", "))
+    let more =
+        if runs.len() > LISTED { format!(" and others, {} in all", numbers.len()) } else { String::new() };
+    format!("{} {}{more}", if numbers.len() == 1 { "rank" } else { "ranks" }, written.join(", "))
 }
 
 /// Returns so many things as a phrase: `1 tensor`, `2 tensors`.

@@ -98,7 +98,7 @@ impl<'a> Pickle<'a> {
     }
 
     pub(crate) fn value(&self) -> Value<'a, '_> {
-        Value { of: self, node: self.root, depth: 0 }
+        Value { pickle: self, node: self.root, depth: 0 }
     }
 }
 
@@ -141,16 +141,16 @@ impl Machine<'_> {
             b')' => self.push(Node::List(Vec::new())),
             0x85..=0x87 => self.tuple(usize::from(code - 0x84), began),
             b't' => {
-                let from = self.mark(began)?;
-                self.tuple(self.stack.len() - from, began)
+                let begin = self.mark(began)?;
+                self.tuple(self.stack.len() - begin, began)
             }
             b'q' | b'r' | 0x94 => self.remember(code, began),
             b'h' | b'j' => self.recall(code, began),
             b'a' => self.extend(1, began),
             b's' => self.extend(2, began),
             b'e' | b'u' => {
-                let from = self.mark(began)?;
-                self.extend(self.stack.len() - from, began)
+                let begin = self.mark(began)?;
+                self.extend(self.stack.len() - begin, began)
             }
             b'0' => self.pop(began).map(|_| ()),
             _ => Err(NotPlain::Code { at: began, code }),
@@ -164,8 +164,8 @@ impl Machine<'_> {
     fn take(&mut self, length: usize) -> Result<&[u8], NotPlain> {
         let end = self.at.checked_add(length).filter(|&end| end <= self.bytes.len());
         let end = end.ok_or(NotPlain::EndsEarly { at: self.bytes.len() })?;
-        let from = std::mem::replace(&mut self.at, end);
-        Ok(&self.bytes[from..end])
+        let begin = std::mem::replace(&mut self.at, end);
+        Ok(&self.bytes[begin..end])
     }
 
     fn skip(&mut self, length: usize) -> Result<(), NotPlain> {
@@ -229,9 +229,9 @@ impl Machine<'_> {
 
     /// Takes values from the top of the stack.
     fn top(&mut self, length: usize, at: usize) -> Result<Vec<u32>, NotPlain> {
-        let from = self.stack.len().checked_sub(length);
-        let from = from.ok_or(NotPlain::Damaged { at, what: "it uses a value that is not there" })?;
-        Ok(self.stack.split_off(from))
+        let begin = self.stack.len().checked_sub(length);
+        let begin = begin.ok_or(NotPlain::Damaged { at, what: "it uses a value that is not there" })?;
+        Ok(self.stack.split_off(begin))
     }
 
     fn remember(&mut self, code: u8, at: usize) -> Result<(), NotPlain> {
@@ -260,8 +260,8 @@ impl Machine<'_> {
     /// Adds the topmost values to the list or dictionary below them.
     fn extend(&mut self, length: usize, at: usize) -> Result<(), NotPlain> {
         let items = self.top(length, at)?;
-        let to = self.stack.last().and_then(|&to| self.nodes.get_mut(to as usize));
-        match to {
+        let target = self.stack.last().and_then(|&target| self.nodes.get_mut(target as usize));
+        match target {
             Some(Node::List(list)) => list.extend(items),
             Some(Node::Dict(pairs)) if items.len().is_multiple_of(2) => pairs.extend(items),
             _ => {
@@ -278,7 +278,7 @@ impl Machine<'_> {
 /// A value of a pickle, which anything that serde knows can be made of.
 #[derive(Clone, Copy)]
 pub(crate) struct Value<'a, 'p> {
-    of: &'p Pickle<'a>,
+    pickle: &'p Pickle<'a>,
     node: u32,
     depth: u32,
 }
@@ -290,8 +290,8 @@ impl<'a, 'p> Value<'a, 'p> {
 
     /// Counts a visit.
     fn visited(self) -> Result<(), de::value::Error> {
-        let visits = self.of.visits.get() + 1;
-        self.of.visits.set(visits);
+        let visits = self.pickle.visits.get() + 1;
+        self.pickle.visits.set(visits);
         if visits > MAX_VISITS || self.depth > MAX_DEPTH {
             return Err(de::Error::custom("its values hold each other too often or too deep"));
         }
@@ -304,12 +304,12 @@ impl<'de> Deserializer<'de> for Value<'de, '_> {
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
         self.visited()?;
-        match &self.of.nodes[self.node as usize] {
+        match &self.pickle.nodes[self.node as usize] {
             Node::None => visitor.visit_unit(),
             Node::Bool(value) => visitor.visit_bool(*value),
             Node::Whole(value) => visitor.visit_i64(*value),
             Node::Real(value) => visitor.visit_f64(*value),
-            Node::Text(from, to) => match std::str::from_utf8(&self.of.bytes[*from..*to]) {
+            Node::Text(from, to) => match std::str::from_utf8(&self.pickle.bytes[*from..*to]) {
                 Ok(text) => visitor.visit_borrowed_str(text),
                 Err(_) => Err(de::Error::custom(format!("the text at byte {from} is not UTF-8"))),
             },
@@ -323,7 +323,7 @@ impl<'de> Deserializer<'de> for Value<'de, '_> {
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
-        match self.of.nodes[self.node as usize] {
+        match self.pickle.nodes[self.node as usize] {
             Node::None => visitor.visit_none(),
             _ => visitor.visit_some(self),
         }

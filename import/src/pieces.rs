@@ -99,7 +99,7 @@ pub struct Pieces<R> {
     from: usize,
     to: usize,
     /// The number of bytes before the buffer.
-    before: u64,
+    consumed: u64,
     place: Place,
     /// The first byte behind the text, if there is more.
     followed: Option<u64>,
@@ -137,19 +137,19 @@ impl<R: Read> Pieces<R> {
     /// Splits the plain text of a trace that `read` returns.
     #[must_use]
     pub fn new(read: R) -> Self {
-        Self::in_list(read, "traceEvents")
+        Self::with_list(read, "traceEvents")
     }
 
     /// Splits a plain text whose events are in the list with this key.
     #[must_use]
-    pub fn in_list(read: R, list: &'static str) -> Self {
+    pub fn with_list(read: R, list: &'static str) -> Self {
         Self {
             read,
             list,
             buffer: vec![0; 2 * BLOCK],
             from: 0,
             to: 0,
-            before: 0,
+            consumed: 0,
             place: Place::Start,
             followed: None,
             ended: false,
@@ -186,10 +186,10 @@ impl<R: Read> Pieces<R> {
                     }
                 }
                 (Place::Over, _) => {
-                    self.followed = Some(self.at());
+                    self.followed = Some(self.offset());
                     return Ok(None);
                 }
-                (Place::Fields, _) => return Err(NotATrace::Syntax { at: self.at() }),
+                (Place::Fields, _) => return Err(NotATrace::Syntax { at: self.offset() }),
             }
         }
     }
@@ -199,12 +199,12 @@ impl<R: Read> Pieces<R> {
     pub fn end(&self) -> End {
         match self.place {
             Place::Over => self.followed.map_or(End::Whole, |at| End::Followed { at }),
-            _ => End::Early { at: self.before + self.to as u64, error: self.error.clone() },
+            _ => End::Early { at: self.consumed + self.to as u64, error: self.error.clone() },
         }
     }
 
-    fn at(&self) -> u64 {
-        self.before + self.from as u64
+    fn offset(&self) -> u64 {
+        self.consumed + self.from as u64
     }
 
     fn enter(&mut self, place: Place) {
@@ -225,7 +225,7 @@ impl<R: Read> Pieces<R> {
                 Some(b':') if colons == 0 => colons = 1,
                 Some(byte) if byte.is_ascii_whitespace() => {}
                 Some(_) if colons == 1 => break,
-                Some(_) => return Err(NotATrace::Syntax { at: self.before + at as u64 }),
+                Some(_) => return Err(NotATrace::Syntax { at: self.consumed + at as u64 }),
                 None => {
                     let moved = at - self.from;
                     if !self.read_on()? {
@@ -257,7 +257,7 @@ impl<R: Read> Pieces<R> {
             if let Some(length) = value_length(&self.buffer[at..self.to]) {
                 // A bracket where a value should be.
                 let is_value = length > 0;
-                let syntax = NotATrace::Syntax { at: self.before + at as u64 };
+                let syntax = NotATrace::Syntax { at: self.consumed + at as u64 };
                 return if is_value { Ok(Some(at..at + length)) } else { Err(syntax) };
             }
             let offset = at - self.from;
@@ -287,10 +287,10 @@ impl<R: Read> Pieces<R> {
             return Ok(false);
         }
         self.buffer.copy_within(self.from..self.to, 0);
-        self.before += self.from as u64;
+        self.consumed += self.from as u64;
         (self.from, self.to) = (0, self.to - self.from);
         if self.to >= MAX_PIECE {
-            return Err(NotATrace::TooLong { at: self.before });
+            return Err(NotATrace::TooLong { at: self.consumed });
         }
         if self.buffer.len() < self.to + BLOCK {
             self.buffer.resize(2 * self.buffer.len(), 0);
@@ -343,10 +343,10 @@ fn value_length(text: &[u8]) -> Option<usize> {
 fn string_length(text: &[u8]) -> Option<usize> {
     let (mut at, mut escaped) = (1, None);
     loop {
-        let from = at;
-        let found = memchr2(b'"', b'\\', text.get(at..)?).map(|found| from + found);
+        let begin = at;
+        let found = memchr2(b'"', b'\\', text.get(at..)?).map(|found| begin + found);
         if let Some(escaped) = escaped
-            && text[from..found.unwrap_or(text.len())].contains(&b'\n')
+            && text[begin..found.unwrap_or(text.len())].contains(&b'\n')
         {
             return Some(ended(text, escaped, text.len()).unwrap_or(escaped + 1));
         }
@@ -392,9 +392,9 @@ mod tests {
     struct Dribble<'a>(&'a [u8]);
 
     impl Read for Dribble<'_> {
-        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-            let most = into.len().min(3);
-            self.0.read(&mut into[..most])
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let most = buffer.len().min(3);
+            self.0.read(&mut buffer[..most])
         }
     }
 

@@ -74,7 +74,7 @@ pub fn records(trace: &Trace, steps: &[DeviceStep], rank: u32, world_size: u32) 
     for step in counted {
         let number = Step(step.number + shift);
         found.steps.push(number.0);
-        let running = running.within((step.begin, step.end));
+        let running = running.work_within((step.begin, step.end));
         let step = OneStep { trace, phases: &phases, step, running: &running, number, base };
         found.collectives += step.collectives(&numbers, &mut found.events);
         step.parts(&numbers, comm_of_parts(rank), &mut found.events);
@@ -250,8 +250,8 @@ impl OneStep<'_> {
 
 /// Returns when a collective was ready: at the end of the last compute before it, within its step.
 fn ready(compute: &Intervals, work: &Work, step_begin: i64) -> i64 {
-    let before = compute.as_slice().partition_point(|&(_, end)| end <= work.begin);
-    let end = before.checked_sub(1).map_or(step_begin, |at| compute.as_slice()[at].1);
+    let count = compute.as_slice().partition_point(|&(_, end)| end <= work.begin);
+    let end = count.checked_sub(1).map_or(step_begin, |at| compute.as_slice()[at].1);
     end.max(step_begin).min(work.begin)
 }
 

@@ -64,8 +64,8 @@ impl Message {
     }
 
     /// Returns its number in a step, from how many of its kind came before: forward and backward have numbers in turn.
-    fn number(self, before: u64) -> u64 {
-        2 * before + u64::from(matches!(self, Self::BackwardSend | Self::BackwardReceive))
+    fn number(self, earlier: u64) -> u64 {
+        2 * earlier + u64::from(matches!(self, Self::BackwardSend | Self::BackwardReceive))
     }
 }
 
@@ -171,11 +171,11 @@ fn timelines(table: &table::Table) -> Vec<(u32, Timeline)> {
         let last = operations.iter().map(|operation| operation.end).max().unwrap_or(first);
         let offset = begin.saturating_sub(first);
         let end = last.saturating_add(offset);
-        let mut of_rank: BTreeMap<u32, Vec<&Operation>> = BTreeMap::new();
+        let mut by_rank: BTreeMap<u32, Vec<&Operation>> = BTreeMap::new();
         operations
             .into_iter()
-            .for_each(|operation| of_rank.entry(operation.rank).or_default().push(operation));
-        for (rank, operations) in of_rank {
+            .for_each(|operation| by_rank.entry(operation.rank).or_default().push(operation));
+        for (rank, operations) in by_rank {
             let Some(timeline) = timelines.get_mut(&rank) else { continue };
             let step = step(number, (begin, end), offset, operations, table, &mut timeline.groups);
             timeline.steps.push(step);
@@ -212,7 +212,7 @@ fn step(
             Kind::Embedding if table.has_one_chunk => (Function::AllReduce, None),
             Kind::Message(_) | Kind::Embedding | Kind::Other => continue,
         };
-        let before = counts.entry((function, message)).or_default();
+        let earlier = counts.entry((function, message)).or_default();
         let name = match message {
             Some(message) => {
                 let lower = message.lower(operation.stage);
@@ -234,7 +234,7 @@ fn step(
             // Steps have numbers of their own, whatever other ranks did before.
             count: number
                 .saturating_mul(1 << 20)
-                .saturating_add(message.map_or(*before, |message| message.number(*before))),
+                .saturating_add(message.map_or(*earlier, |message| message.number(*earlier))),
             bytes: 0,
             ready,
             launch: ready,
@@ -242,7 +242,7 @@ fn step(
             end,
             source: Source::ActivityRecord,
         });
-        *before += 1;
+        *earlier += 1;
     }
     let blocked = blocked(&step);
     step.spans.extend(blocked);

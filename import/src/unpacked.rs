@@ -43,8 +43,8 @@ struct Counted<R> {
 }
 
 impl<R: Read> Read for Counted<R> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let read = self.file.read(into)?;
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read(buffer)?;
         self.bytes += read as u64;
         Ok(read)
     }
@@ -66,8 +66,8 @@ impl<R: BufRead> Unpacked<R> {
 }
 
 impl<R: BufRead> Read for Unpacked<R> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let read = self.text.read(into)?;
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.text.read(buffer)?;
         self.bytes += read as u64;
         let file_bytes = self.text.get_ref().get_ref().bytes;
         if self.bytes > SHORT && self.bytes / MOST_TIMES > file_bytes {

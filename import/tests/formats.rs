@@ -50,9 +50,9 @@ fn says(job: &Job, sentence: &str) -> bool {
 #[test]
 fn dumps_of_a_hang_name_the_rank_that_is_behind() {
     let job = join([3, 1, 2, 0].map(dump).to_vec()).unwrap();
-    let behind = "in group 0 (default_pg), ranks 0-1, 3 have issued collective 4 (all_reduce), and it has not ended; one rank is behind: \
+    let sentence = "in group 0 (default_pg), ranks 0-1, 3 have issued collective 4 (all_reduce), and it has not ended; one rank is behind: \
                   rank 2 has issued 3 and none after it";
-    assert_eq!(job.remarks[0], behind);
+    assert_eq!(job.remarks[0], sentence);
     assert_eq!((job.world_size, job.ranks.len()), (4, 4));
     // Rank 3 slept before each all-reduce.
     let late = "in group 0 (default_pg), rank 3 issued 3 of 3 collectives last";
@@ -68,8 +68,9 @@ fn dumps_of_a_hang_name_the_rank_that_is_behind() {
 fn json_and_pickle_of_one_dump_say_the_same() {
     let pickle = join(vec![dump(0)]).unwrap();
     let json = join(vec![read("rank_0", &file("corpus/flight-recorder-gloo.json")[..]).unwrap()]).unwrap();
-    let numbers =
-        |job: &Job| buckets(job, 0).iter().map(|one| (one.comm, one.seq, one.bytes)).collect::<Vec<_>>();
+    let numbers = |job: &Job| {
+        buckets(job, 0).iter().map(|bucket| (bucket.comm, bucket.seq, bucket.bytes)).collect::<Vec<_>>()
+    };
     assert_eq!(numbers(&pickle), numbers(&json));
     assert_eq!(buckets(&pickle, 0)[0].bytes, 4_000);
 }
@@ -130,14 +131,14 @@ fn durations_of_the_device_say_who_came_late() {
 #[test]
 fn a_log_of_nccl_inspector_gives_durations_or_times() {
     let log = String::from_utf8(file("corpus/inspector.jsonl")).unwrap();
-    let of = |rank: u32| {
+    let recording = |rank: u32| {
         let text = log.replace("\"rank\": 1,", &format!("\"rank\": {rank},"));
         read("host-pid7.log", text.as_bytes()).unwrap()
     };
-    let job = join(vec![of(0), of(1)]).unwrap();
+    let job = join(vec![recording(0), recording(1)]).unwrap();
     let found = buckets(&job, 1);
     assert_eq!((job.world_size, found.len(), found[0].source), (2, 4, Measured::DeviceEvent));
-    let first = found.iter().find(|one| one.seq == Function::AllReduce.numbered(3)).unwrap();
+    let first = found.iter().find(|bucket| bucket.seq == Function::AllReduce.numbered(3)).unwrap();
     assert_eq!((first.end - first.start, first.bytes), (500_000, 4_194_304));
     let verbose = read("host-pid7.log", &file("corpus/inspector-verbose.jsonl")[..]).unwrap();
     let found = buckets(&join(vec![verbose]).unwrap(), 1);
@@ -158,12 +159,16 @@ fn a_table_of_stragglers_gives_all_ranks_of_the_job() {
         job.ranks[0].remarks
     );
     let reduced = |rank: u32| {
-        let mut of_rank = buckets(&job, rank).into_iter();
-        of_rank.find(|one| Function::from_seq(one.seq) == Function::ReduceScatter).unwrap()
+        let mut rank_buckets = buckets(&job, rank).into_iter();
+        rank_buckets.find(|bucket| Function::from_seq(bucket.seq) == Function::ReduceScatter).unwrap()
     };
     let messages = |rank: u32| {
-        let is_message = |one: &BucketRecord| Function::from_seq(one.seq) == Function::SendReceive;
-        buckets(&job, rank).into_iter().filter(is_message).map(|one| (one.comm, one.seq)).collect::<Vec<_>>()
+        let is_message = |bucket: &BucketRecord| Function::from_seq(bucket.seq) == Function::SendReceive;
+        buckets(&job, rank)
+            .into_iter()
+            .filter(is_message)
+            .map(|bucket| (bucket.comm, bucket.seq))
+            .collect::<Vec<_>>()
     };
     assert_eq!(
         (messages(0), messages(1).len()),
@@ -174,8 +179,11 @@ fn a_table_of_stragglers_gives_all_ranks_of_the_job() {
     let (on_time, late) = (reduced(2), reduced(3));
     assert_eq!((buckets(&job, 2).len(), on_time.comm, on_time.seq), (9, late.comm, late.seq));
     assert_ne!(on_time.comm, reduced(0).comm, "another stage");
-    let by = late.start - on_time.start;
-    assert!((by - 300_000_000).abs() < 1_000, "{by} ns instead of 0.3 s, to the resolution of the file");
+    let delay = late.start - on_time.start;
+    assert!(
+        (delay - 300_000_000).abs() < 1_000,
+        "{delay} ns instead of 0.3 s, to the resolution of the file"
+    );
     assert_eq!(late.ready, late.start, "the end of backward");
 }
 
@@ -197,19 +205,23 @@ fn a_timeline_of_horovod_says_which_rank_was_late() {
     assert_eq!(job.ranks[2].steps, [0, 1, 2]);
     let (on_time, late) = (buckets(&job, 1), buckets(&job, 2));
     assert_eq!((on_time.len(), late.len()), (6, 6), "those of steps, and fused tensors as one");
-    let of_step: Vec<BucketRecord> = late.iter().filter(|one| one.step.0 == 1).copied().collect();
-    let functions: Vec<Function> = of_step.iter().map(|one| Function::from_seq(one.seq)).collect();
+    let step_buckets: Vec<BucketRecord> = late.iter().filter(|bucket| bucket.step.0 == 1).copied().collect();
+    let functions: Vec<Function> = step_buckets.iter().map(|bucket| Function::from_seq(bucket.seq)).collect();
     assert_eq!(functions, [Function::AllReduce, Function::AllGather]);
-    assert_eq!((of_step[0].bytes, of_step[1].bytes), (4 * (16 * 8 + 8), 4 * 30 * 4 / 3));
+    assert_eq!((step_buckets[0].bytes, step_buckets[1].bytes), (4 * (16 * 8 + 8), 4 * 30 * 4 / 3));
     for (early, late) in on_time.iter().zip(&late) {
         assert_eq!((early.comm, early.seq, early.end), (late.comm, late.seq, late.end));
         // The second tensor of the fused ones is ready a millisecond after the first one.
-        let by = if Function::from_seq(late.seq) == Function::AllReduce { 3_000_000 } else { 4_000_000 };
-        assert_eq!((late.start - early.start, late.ready), (by, late.start));
+        let delay = if Function::from_seq(late.seq) == Function::AllReduce { 3_000_000 } else { 4_000_000 };
+        assert_eq!((late.start - early.start, late.ready), (delay, late.start));
         assert_eq!(late.source, Measured::HostClock);
     }
-    let begins: Vec<i64> = buckets(&job, 0).iter().map(|one| one.start.0).collect();
-    assert_eq!(begins, on_time.iter().map(|one| one.start.0).collect::<Vec<_>>(), "noticed in one cycle");
+    let begins: Vec<i64> = buckets(&job, 0).iter().map(|bucket| bucket.start.0).collect();
+    assert_eq!(
+        begins,
+        on_time.iter().map(|bucket| bucket.start.0).collect::<Vec<_>>(),
+        "noticed in one cycle"
+    );
     assert_eq!(begins[0], 1_703_022_288_183_792_000 + 11_000_000);
     for remark in [
         "3 collectives of process sets",
@@ -254,11 +266,11 @@ fn a_timeline_of_cached_responses_is_one_of_rank_0() {
 }
 
 fn spans(job: &Job, rank: u32, kind: SpanKind) -> Vec<i64> {
-    let of_kind = |event| match event {
+    let matching = |event| match event {
         Event::Span(span) if span.kind == kind => Some(span.end - span.begin),
         _ => None,
     };
-    records(job, rank).filter_map(of_kind).collect()
+    records(job, rank).filter_map(matching).collect()
 }
 
 #[test]
@@ -285,11 +297,11 @@ fn an_execution_trace_with_the_profilers_times_is_a_trace() {
 #[test]
 fn a_trace_of_chakra_has_what_ran_on_the_device() {
     let text = file("corpus/execution.0.et");
-    let of = |rank: u32| read(&format!("resnet.{rank}.et"), &text[..]).unwrap();
-    let job = join(vec![of(1), of(0)]).unwrap();
+    let recording = |rank: u32| read(&format!("resnet.{rank}.et"), &text[..]).unwrap();
+    let job = join(vec![recording(1), recording(0)]).unwrap();
     assert_eq!((job.world_size, job.ranks[1].kernels), (2, 3));
     let found = buckets(&job, 1);
-    let functions: Vec<Function> = found.iter().map(|one| Function::from_seq(one.seq)).collect();
+    let functions: Vec<Function> = found.iter().map(|bucket| Function::from_seq(bucket.seq)).collect();
     assert_eq!(functions, [Function::AllReduce, Function::SendReceive]);
     assert_eq!((found[0].bytes, found[0].end - found[0].start), (212_480, 300_000));
     assert_ne!(found[0].comm, found[1].comm);
@@ -300,8 +312,8 @@ fn a_trace_of_chakra_has_what_ran_on_the_device() {
 fn execution_traces_without_times_say_what_to_import() {
     let linked = String::from_utf8(file("corpus/execution-linked.json")).unwrap();
     let error = |text: String| read("x", text.as_bytes()).unwrap_err().to_string();
-    for without in [linked.replace("\"ts\"", "\"t\""), linked.replace("\"cat\"", "\"c\"")] {
-        assert!(error(without).contains("chakra_trace_link"));
+    for incomplete in [linked.replace("\"ts\"", "\"t\""), linked.replace("\"cat\"", "\"c\"")] {
+        assert!(error(incomplete).contains("chakra_trace_link"));
     }
 }
 

@@ -20,7 +20,7 @@ fn damaged_files_are_errors_or_jobs() {
         // Two ranks, of which one is whole or both are damaged alike.
         let mut other = source.clone();
         other.file = "rank-0".into();
-        other.ranks.iter_mut().for_each(|of| of.rank = of.rank.map(|_| 0));
+        other.ranks.iter_mut().for_each(|rank| rank.rank = rank.rank.map(|_| 0));
         let mut sources = vec![source];
         if choice % 2 == 0 {
             sources.push(other);

@@ -12,8 +12,9 @@ type Named = (u32, &'static str, &'static [u32]);
 /// A dump of a rank in groups of these names, descriptions and ranks. `counted` has the number of the last collective that it issued and
 /// that ended, by group; `held` the groups and numbers of those that the dump holds, which have not ended.
 fn dump(groups: &[Named], counted: &[(u32, i64, i64)], held: &[(u32, u64)]) -> String {
-    let described =
-        |of: u32| groups.iter().find(|(name, ..)| *name == of).map_or("", |(_, described, _)| described);
+    let described = |group_name: u32| {
+        groups.iter().find(|(name, ..)| *name == group_name).map_or("", |(_, described, _)| described)
+    };
     let group = |(name, described, ranks): &Named| {
         format!(r#""{name}": {{"name": "{name}", "desc": "{described}", "ranks": "{ranks:?}"}}"#)
     };
@@ -22,11 +23,11 @@ fn dump(groups: &[Named], counted: &[(u32, i64, i64)], held: &[(u32, u64)]) -> S
             r#""{number}": {{"last_enqueued_collective": {issued}, "last_started_collective": -1, "last_completed_collective": {ended}}}"#
         )
     };
-    let entry = |(of, number): &(u32, u64)| {
+    let entry = |(group_name, number): &(u32, u64)| {
         format!(
-            r#"{{"process_group": ["{of}", "{}"], "collective_seq_id": {number}, "profiling_name": "nccl:all_reduce",
+            r#"{{"process_group": ["{group_name}", "{}"], "collective_seq_id": {number}, "profiling_name": "nccl:all_reduce",
             "time_created_ns": 1700000000000000000, "input_sizes": [[8]], "input_dtypes": ["Float"], "state": "scheduled"}}"#,
-            described(*of)
+            described(*group_name)
         )
     };
     let list = |parts: Vec<String>| parts.join(", ");
@@ -72,11 +73,11 @@ const WORLD: Named = (0, "default_pg", &[0, 1, 2, 3]);
 #[test]
 fn a_dump_without_entries_says_how_far_its_rank_came() {
     for behind in 0..4 {
-        let of = |rank| match rank == behind {
+        let dump_of = |rank| match rank == behind {
             true => dump(&[WORLD], &[(0, 40, 40)], &[]),
             false => dump(&[WORLD], &[(0, 42, 40)], &[(0, 41), (0, 42)]),
         };
-        let job = joined(&(0..4).map(of).collect::<Vec<_>>());
+        let job = joined(&(0..4).map(dump_of).collect::<Vec<_>>());
         let end = format!("one rank is behind: rank {behind} has issued 40 and none after it");
         assert!(job.remarks[0].ends_with(&end), "{:#?}", job.remarks);
         assert_eq!(job.missing(), 0);
@@ -99,9 +100,9 @@ fn a_dump_without_entries_says_how_far_its_rank_came() {
 fn groups_are_counted_in_the_order_in_which_they_were_made() {
     let pair: Named = (35, "TENSOR", &[0, 1]);
     let other: Named = (36, "TENSOR", &[2, 3]);
-    let waits = |of: Named| dump(&[WORLD, of], &[(0, 7, 7), (5, 91, 90)], &[(of.0, 91)]);
-    let behind = |of: Named| dump(&[WORLD, of], &[(0, 7, 7), (5, 88, 88)], &[]);
-    let job = joined(&[waits(pair), behind(pair), behind(other), waits(other)]);
+    let waits = |group: Named| dump(&[WORLD, group], &[(0, 7, 7), (5, 91, 90)], &[(group.0, 91)]);
+    let lagging = |group: Named| dump(&[WORLD, group], &[(0, 7, 7), (5, 88, 88)], &[]);
+    let job = joined(&[waits(pair), lagging(pair), lagging(other), waits(other)]);
     let (speakers, said) = speakers(&job);
     assert_eq!(speakers, [1, 2], "{:#?}", job.remarks);
     assert!(

@@ -58,7 +58,7 @@ struct TraceAsked {
 
 impl Functions {
     #[allow(unsafe_code)]
-    fn of(library: &Library) -> Result<Self, libloading::Error> {
+    fn load(library: &Library) -> Result<Self, libloading::Error> {
         // SAFETY: the types are those of the functions in `attach/src/hooks/pytorch.rs`. The library is never unloaded.
         unsafe {
             Ok(Self {
@@ -125,7 +125,7 @@ impl Agent {
         let failed = |error: libloading::Error| PyOSError::new_err(format!("{}: {error}", library.display()));
         // SAFETY: the library's initializers only register its own state.
         let loaded = unsafe { Library::new(&library) }.map_err(failed)?;
-        let functions = Functions::of(&loaded).map_err(failed)?;
+        let functions = Functions::load(&loaded).map_err(failed)?;
         // Its threads run until the process ends.
         std::mem::forget(loaded);
         Ok(Self { functions })

@@ -102,9 +102,9 @@ impl Reductions {
     fn finish(&self, ready: Vec<i64>) {
         pass().finish();
         let buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
-        let since = self.forward_ended.load(Ordering::Relaxed);
+        let forward_end = self.forward_ended.load(Ordering::Relaxed);
         let launches = launches(&buckets, &ready);
-        self.agent.reduced(&launches.iter().map(|nanos| since + nanos).collect::<Vec<_>>());
+        self.agent.reduced(&launches.iter().map(|nanos| forward_end + nanos).collect::<Vec<_>>());
     }
 }
 

@@ -104,9 +104,9 @@ pub fn places(buckets: &[Vec<ParamId>], lens: &[usize]) -> Vec<ParamPlace> {
         let mut offset = 0;
         for &ParamId(id) in bucket {
             let len = lens[id as usize];
-            let before =
+            let replaced =
                 places[id as usize].replace(ParamPlace { bucket: Bucket(index as u32), offset, len });
-            assert!(before.is_none(), "parameter {id} is in two buckets");
+            assert!(replaced.is_none(), "parameter {id} is in two buckets");
             offset += len;
         }
     }

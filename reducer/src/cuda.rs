@@ -70,7 +70,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use agent::Notes;
-use gpu::cupti::on_demand::{self, Carried, Every, OnDemand};
+use gpu::cupti::on_demand::{self, BurstSchedule, Carried, OnDemand};
 pub use gpu::device::{CudaSlice, CudaStream, CudaView, Device, DeviceError};
 use gpu::nvml::sampler::{SamplerSettings, Watch};
 use wire::clock::MonoNanos;
@@ -178,7 +178,7 @@ impl Reducer<DeviceMemory> {
         let is_observed = instruments.training.is_enabled();
         let sampler = is_observed.then(|| DeviceSampler::start(&cuda, &instruments.notes, bound, recent));
         let memory = DeviceMemory::new(cuda, sender, failure, sampler);
-        Self::with(parameters, memory, backend, options, instruments)
+        Self::with_backend(parameters, memory, backend, options, instruments)
     }
 }
 
@@ -208,11 +208,11 @@ impl DeviceSampler {
         );
         let (asking, reporting, stepping) = (notes.clone(), notes.clone(), notes.clone());
         let carried = (cuda.transport == Transport::Staged)
-            .then(|| -> Carried { Box::new(move |from, until| recent.between(from, until)) });
+            .then(|| -> Carried { Box::new(move |from, until| recent.overlapping(from, until)) });
         let when_asked = OnDemand::start(
             on_demand::BurstSettings {
                 carried,
-                every: Every::from_env(agent::warn),
+                schedule: BurstSchedule::from_env(agent::warn),
                 newest_step: Box::new(move || stepping.newest_step()),
                 ..on_demand::BurstSettings::when_asked(cuda.cupti.clone(), now)
             },

@@ -176,7 +176,7 @@ pub enum ReduceError {
     },
     /// Parameters got no gradient.
     #[error(
-        "step {step} ended on rank {rank}, but {} of {of} parameters got no gradient: {}. Either the loss does not \
+        "step {step} ended on rank {rank}, but {} of {all} parameters got no gradient: {}. Either the loss does not \
          depend on them, or an operation without a backward pass lies in between. If that is intended, set \
          UnusedParameters::Find", .names.len(), some_of(.names)
     )]
@@ -188,7 +188,7 @@ pub enum ReduceError {
         /// The names of these parameters, in declared order.
         names: Vec<String>,
         /// The number of all parameters.
-        of: usize,
+        all: usize,
     },
     /// A parameter was marked unused, which the options do not allow.
     #[error("parameter {name:?} was marked unused, but the reducer was made with UnusedParameters::Refuse")]

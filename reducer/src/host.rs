@@ -16,8 +16,15 @@ use crate::slots::COMM;
 /// Host memory, in which gradients are slices.
 #[derive(Default)]
 pub struct Host {
-    /// The beginning of the current wait: the time, and the processor time of the thread in nanoseconds.
-    waits: Option<(MonoNanos, u64)>,
+    /// The current wait.
+    wait: Option<BegunWait>,
+}
+
+/// The begin of a wait.
+struct BegunWait {
+    begin: MonoNanos,
+    /// The processor time of the thread, in nanoseconds.
+    cpu_nanos: u64,
 }
 
 impl Memory for Host {
@@ -88,13 +95,13 @@ impl Memory for Host {
 
     fn begin_wait(&mut self, context: StepContext, recorder: &mut Recorder) -> Result<(), CommError> {
         let observed = !context.shadow && recorder.is_enabled();
-        self.waits = observed.then(|| (clock::now(), clock::thread_cpu_nanos()));
+        self.wait = observed.then(|| BegunWait { begin: clock::now(), cpu_nanos: clock::thread_cpu_nanos() });
         Ok(())
     }
 
     fn end_wait(&mut self, context: StepContext, recorder: &mut Recorder) -> Result<(), CommError> {
-        if let Some((begin, begin_cpu)) = self.waits.take() {
-            let (end, cpu_nanos) = (clock::now(), clock::thread_cpu_nanos().saturating_sub(begin_cpu));
+        if let Some(BegunWait { begin, cpu_nanos }) = self.wait.take() {
+            let (end, cpu_nanos) = (clock::now(), clock::thread_cpu_nanos().saturating_sub(cpu_nanos));
             let (step, kind) = (context.step, SpanKind::Blocked);
             recorder.record(Event::Span(Span { step, kind, begin, end, cpu_nanos }));
         }

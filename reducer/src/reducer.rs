@@ -163,12 +163,12 @@ impl Reducer {
         options: Options,
         instruments: Instruments,
     ) -> Result<Self, ReduceError> {
-        Self::with(parameters, Host::default(), HostBackend::new(comm), options, instruments)
+        Self::with_backend(parameters, Host::default(), HostBackend::new(comm), options, instruments)
     }
 }
 
 impl<M: Memory> Reducer<M> {
-    pub(crate) fn with(
+    pub(crate) fn with_backend(
         parameters: Vec<Parameter>,
         mut memory: M,
         mut backend: M::Backend,
@@ -402,9 +402,9 @@ impl<'a, M: Memory> Reduced<'a, M> {
 /// Starts the threads that sample the stacks of this process: on request, and while a step lasts far longer than usual.
 fn samplers(notes: &Notes, training: &TrainingThread) -> [Background; 2] {
     let sampler = || stacks::native::sampler(training.clone());
-    let of_steps = sampler();
+    let step_sampler = sampler();
     [
-        stacks::on_demand(notes.clone(), sampler()),
-        stacks::on_long_steps(notes.clone(), notes.progress(), || Ok(of_steps)),
+        stacks::answer_requests(notes.clone(), sampler()),
+        stacks::sample_long_steps(notes.clone(), notes.progress(), || Ok(step_sampler)),
     ]
 }

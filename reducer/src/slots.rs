@@ -102,8 +102,13 @@ impl<M: Memory> Slots<M> {
         }
     }
 
-    /// Describes the layout, which holds from the step `since` on.
-    pub(crate) fn describe(&self, generation: u32, since: Option<Step>, parameters: &[Parameter]) -> Layout {
+    /// Describes the layout, which holds from the step `first_step` on.
+    pub(crate) fn describe(
+        &self,
+        generation: u32,
+        first_step: Option<Step>,
+        parameters: &[Parameter],
+    ) -> Layout {
         let name = |id: &ParamId| parameters[id.0 as usize].name.clone();
         let bucket = |(index, slot): (u32, &Slot<M>)| LayoutBucket {
             bucket: Bucket(index),
@@ -113,6 +118,6 @@ impl<M: Memory> Slots<M> {
             dtype: "float32".into(),
         };
         let buckets = (0..).zip(&self.buckets).map(bucket).collect();
-        Layout { comm: COMM, generation, buckets, since: since.map(|step| step.0), ..Layout::default() }
+        Layout { comm: COMM, generation, buckets, since: first_step.map(|step| step.0), ..Layout::default() }
     }
 }

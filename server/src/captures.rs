@@ -61,8 +61,8 @@ impl Capturing {
     }
 
     #[must_use]
-    pub fn of(&self, run: &RunId) -> Captures {
-        Captures::of(self.layout.folder(run))
+    pub fn captures(&self, run: &RunId) -> Captures {
+        Captures::new(self.layout.folder(run))
     }
 
     /// Asks ranks of a run for traces of the same steps; without `ranks`, the culprit of its worst verdict and a rank that
@@ -78,7 +78,7 @@ impl Capturing {
         automatic: bool,
     ) -> Result<Asked, NotAsked> {
         let asked = plan::plan(shown, ranks, steps, self.clock.now(), automatic)?;
-        let (captures, stored) = (self.of(&shown.summary.run), asked.clone());
+        let (captures, stored) = (self.captures(&shown.summary.run), asked.clone());
         let begun = tokio::task::spawn_blocking(move || captures.begin(&stored)).await;
         begun.map_err(|error| NotAsked::Unfit(error.to_string()))??;
         let (run, ranks, request) = (shown.summary.run.clone(), asked.ranks.clone(), asked.request());
@@ -96,7 +96,7 @@ impl Capturing {
     #[must_use]
     pub fn receive(&self, run: &RunId, id: u64, rank: Rank) -> Receiving {
         let (pieces, mut arriving) = mpsc::channel::<Bytes>(MAX_WAITING);
-        let (captures, attempt) = (self.of(run), self.clock.now().0.unsigned_abs());
+        let (captures, attempt) = (self.captures(run), self.clock.now().0.unsigned_abs());
         let writing = tokio::task::spawn_blocking(move || {
             let mut incoming = captures.receive(id, rank, attempt)?;
             while let Some(bytes) = arriving.blocking_recv() {
@@ -118,14 +118,14 @@ impl Capturing {
         ranks: (Rank, Rank),
     ) -> Result<TraceComparison, String> {
         let _turn = self.comparing.acquire().await.map_err(|closed| closed.to_string())?;
-        let (captures, capture) = (self.of(run), capture.clone());
+        let (captures, capture) = (self.captures(run), capture.clone());
         let compared = tokio::task::spawn_blocking(move || compare(&captures, &capture, ranks)).await;
         compared.map_err(|error| error.to_string())?
     }
 
     /// Compares the first two ranks of a capture, as evidence, once all of its ranks have answered.
     pub async fn compare_complete(self, run: RunId, id: u64) {
-        let captures = self.of(&run);
+        let captures = self.captures(&run);
         let found = tokio::task::spawn_blocking(move || captures.find(id)).await;
         let Ok(Ok(Some(capture))) = found else { return };
         let Some(ranks) = pair(&capture).filter(|_| capture.is_complete()) else { return };

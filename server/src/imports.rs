@@ -92,7 +92,7 @@ impl Files {
             return Err(NotImported::Nothing(skipped));
         }
         let Job { ranks, world_size, rounds, remarks } = job::join(run, name, sources)?;
-        let remarks = remarks.into_iter().chain(by_rank(&ranks)).collect();
+        let remarks = remarks.into_iter().chain(remarks_with_ranks(&ranks)).collect();
         let imported = ImportedRun {
             run: run.clone(),
             name: name.to_owned(),
@@ -111,7 +111,7 @@ fn file(rank: ImportedRank) -> ImportedFile {
 }
 
 /// Returns the remarks on files, each once, with the ranks that it concerns.
-fn by_rank(ranks: &[ImportedRank]) -> Vec<String> {
+fn remarks_with_ranks(ranks: &[ImportedRank]) -> Vec<String> {
     let mut by_text: Vec<(&str, Vec<&ImportedRank>)> = Vec::new();
     for rank in ranks {
         for remark in &rank.remarks {

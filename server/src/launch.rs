@@ -186,20 +186,20 @@ impl Ranks {
                         }
                         if !status.success() && failure.is_none() {
                             failure = Some((rank, status));
-                            next = NextStep::after(GRACE, Signal::TERM);
+                            next = NextStep::delayed(GRACE, Signal::TERM);
                         }
                     }
                 },
                 signal = pressure.due() => {
                     has_ended_others = true;
                     self.signal_all(signal);
-                    next = NextStep::after(TERM_GRACE, Signal::KILL);
+                    next = NextStep::delayed(TERM_GRACE, Signal::KILL);
                 }
                 _ = interrupt.recv() => {
                     self.pass_on(Signal::INT);
                     interrupts += 1;
                     if interrupts == 2 {
-                        next = next.or(NextStep::after(INTERRUPT_GRACE, Signal::TERM));
+                        next = next.or(NextStep::delayed(INTERRUPT_GRACE, Signal::TERM));
                     }
                 }
                 _ = terminate.recv() => self.pass_on(Signal::TERM),
@@ -238,7 +238,7 @@ enum NextStep {
 }
 
 impl NextStep {
-    fn after(delay: Duration, signal: Signal) -> Self {
+    fn delayed(delay: Duration, signal: Signal) -> Self {
         Self::At(tokio::time::Instant::now() + delay, signal)
     }
 

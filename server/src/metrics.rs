@@ -162,7 +162,7 @@ impl Metrics {
     /// Returns an error if a family cannot be written, which indicates a bug in the tables.
     pub fn encode(&self) -> Result<String, prometheus::Error> {
         self.forget_ended(Instant::now());
-        self.server.without_series.set(self.series.without() as i64);
+        self.server.without_series.set(self.series.runs_without_series() as i64);
         self.families.encode()
     }
 

@@ -135,11 +135,11 @@ impl Server {
             token: options.token,
             ..Guard::default()
         };
-        let over = runs.over();
+        let ended = runs.ended_runs();
         let hub = Hub::start(runs, clock, metrics.clone(), &vitals, log.clone(), Some(runs_at.clone()));
         let intake = Intake::new(hub.clone(), metrics.server.clone(), clock);
         let mut tasks = vec![
-            tokio::spawn(close_ended(hub.clone(), log.clone(), over)),
+            tokio::spawn(close_ended(hub.clone(), log.clone(), ended)),
             tokio::spawn(tell_losses(hub.clone(), log.clone())),
         ];
         let captures = Capturing::new(hub.clone(), runs_at, clock);
@@ -286,7 +286,7 @@ async fn restore_all(layout: &Layout, clock: ServerClock, notable_share: f64) ->
         let (mut all, room) = (AllRestored::default(), Room::default());
         all.runs = all.runs.judged_from(notable_share);
         let restored = |id: &RunId| (id.clone(), restore_one(&layout, id, clock, &room, notable_share));
-        batches::each(&layout, restored, |(id, restored)| match restored {
+        batches::visit_runs(&layout, restored, |(id, restored)| match restored {
             Some(Ok((run, stored))) => {
                 all.stored.push((id.clone(), stored));
                 if let Restored::Over(..) = &run {

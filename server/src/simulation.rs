@@ -39,7 +39,7 @@ use crate::store::directory::Layout;
 use crate::store::folder::RunFolder;
 use crate::store::log::writer::{Appended, Record, Writer};
 use crate::store::sealer::{self, Closed};
-use crate::store::segment::{Received, without_repetitions};
+use crate::store::segment::{Received, remove_repetitions};
 use crate::store::{StoreError, recovery};
 use disk::{Faults, SimulatedDisk};
 
@@ -186,7 +186,7 @@ impl World {
         let disk = SimulatedDisk::new(seed, Path::new(ROOT), traced);
         Self {
             random: ChaCha8Rng::seed_from_u64(seed ^ 0x5eed),
-            layout: Layout::on(Arc::new(disk.clone()), ROOT),
+            layout: Layout::with_disk(Arc::new(disk.clone()), ROOT),
             disk,
             has_stalls: seed.is_multiple_of(4),
             run: RunId::new("r").expect("a valid run id"),
@@ -400,7 +400,7 @@ impl World {
             "{when}: {unnamed} segments have lost their manifest"
         );
         assert!(skipped.is_empty() || may_lack, "{when}: {skipped:?} seem to have been removed");
-        let missing = self.compare(&without_repetitions(found), when);
+        let missing = self.compare(&remove_repetitions(found), when);
         assert!(missing == 0 || !damage.is_empty(), "{when}: {missing} batches are silently missing");
         assert!(missing == 0 || self.has_flips, "{when}: {missing} batches are missing: {damage:?}");
         assert!(damage.is_empty() || may_lack, "{when}: a false alarm: {damage:?}");
@@ -434,9 +434,9 @@ impl World {
             .filter(|step| step.complete)
             .map(|step| step.step)
             .collect();
-        let of_ranks = self.agents.iter().map(Agent::accepted_steps);
+        let by_rank = self.agents.iter().map(Agent::accepted_steps);
         let accepted =
-            of_ranks.reduce(|all, rank| all.intersection(&rank).copied().collect()).unwrap_or_default();
+            by_rank.reduce(|all, rank| all.intersection(&rank).copied().collect()).unwrap_or_default();
         let mut lacking = accepted.difference(&complete);
         let lacking = lacking.next().map(|&first| (first, lacking.last().copied().unwrap_or(first)));
         let gaps = run.gaps(None, self.disk.now());

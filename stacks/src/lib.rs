@@ -1,23 +1,23 @@
 //! The stacks of a training process, sampled when the server asks for them and while a step lasts far longer than usual.
 //!
-//! [`on_demand`] waits for requests and answers each with what a sampler finds. [`on_long_steps`] watches the steps of the
+//! [`answer_requests`] waits for requests and answers each with what a sampler finds. [`sample_long_steps`] watches the steps of the
 //! training thread. This crate has the sampler of native threads, [`native`]; the agent for unmodified jobs has one of Python threads. [`profile`] combines their
 //! samples, and [`pace`] says when to take them.
 //!
 //! A reducer samples its own process. A job that uses the agent alone can do the same:
 //!
 //! ```
-//! use paceline_stacks::{TrainingThread, native, on_demand, on_long_steps};
+//! use paceline_stacks::{TrainingThread, native, answer_requests, sample_long_steps};
 //!
 //! let agent = agent::Agent::disabled();
 //! let training = TrainingThread::default();
 //! training.is_here(); // on the thread that trains
 //! let notes = agent.notes();
-//! let _of_steps = on_long_steps(notes.clone(), notes.progress(), {
+//! let _of_steps = sample_long_steps(notes.clone(), notes.progress(), {
 //!     let training = training.clone();
 //!     || Ok(native::sampler(training))
 //! });
-//! let _on_demand = on_demand(notes, native::sampler(training));
+//! let _on_demand = answer_requests(notes, native::sampler(training));
 //! ```
 #![warn(missing_docs)]
 
@@ -41,7 +41,7 @@ use background::{Background, Stop};
 use wire::request::RecordingRequest;
 use wire::stacks::{Profile, Stacks, StacksOutcome};
 
-pub use long_steps::on_long_steps;
+pub use long_steps::sample_long_steps;
 pub use window::Window;
 
 /// The time between two checks for a request.
@@ -69,7 +69,7 @@ impl TrainingThread {
 
 /// Starts the thread that answers requests. `sample` samples until a window is over. Its error is the reason why there are no
 /// stacks, which the server shows.
-pub fn on_demand(
+pub fn answer_requests(
     notes: Notes,
     sample: impl Fn(&Window) -> Result<Profile, String> + Send + 'static,
 ) -> Background {
@@ -91,7 +91,7 @@ fn answer(
     sample: &impl Fn(&Window) -> Result<Profile, String>,
 ) -> Stacks {
     let from = agent::clock::now();
-    let window = Window::of(Duration::from_millis(request.millis.into()), stop);
+    let window = Window::new(Duration::from_millis(request.millis.into()), stop);
     let outcome = match guarded(|| sample(&window)) {
         Ok(profile) => StacksOutcome::Sampled(profile),
         Err(reason) => StacksOutcome::Refused { reason },

@@ -40,7 +40,7 @@ const LOOK_EVERY: (Duration, Duration) = (Duration::from_millis(10), Duration::f
 
 /// Starts the thread that watches the steps of a training thread. `begin` is called on it once the usual length of steps is known,
 /// and makes the sampler; without one, no step is sampled.
-pub fn on_long_steps<S: FnMut(&Window) -> Result<Profile, String>>(
+pub fn sample_long_steps<S: FnMut(&Window) -> Result<Profile, String>>(
     notes: Notes,
     progress: Progress,
     begin: impl FnOnce() -> Result<S, String> + Send + 'static,
@@ -52,16 +52,16 @@ pub fn on_long_steps<S: FnMut(&Window) -> Result<Profile, String>>(
             }
             stop.wait(LOOK_EVERY.1);
         }
-        let before = agent::clock::thread_cpu_nanos();
+        let cpu_before = agent::clock::thread_cpu_nanos();
         // The answers to requests for stacks say why there are none.
         let Ok(mut sample) = begin() else { return };
-        let began = Duration::from_nanos(agent::clock::thread_cpu_nanos().saturating_sub(before));
+        let began = Duration::from_nanos(agent::clock::thread_cpu_nanos().saturating_sub(cpu_before));
         let mut turns = Turns::new(notes.world_size(), Instant::now() + BUDGET * began);
         while !stop.is_asked() {
             match turns.next(Instant::now(), agent::clock::now(), progress.begun(), progress.usual()) {
                 Turn::Wait(length) => stop.wait(length),
                 Turn::Sample { begun, usual, length } => {
-                    let window = Window::of(length, stop).within_step(&progress, begun);
+                    let window = Window::new(length, stop).clipped_to_step(&progress, begun);
                     let (long, cost) = sampled(&window, begun, usual, &mut sample);
                     let lasted = (agent::clock::now() - begun).max(0).unsigned_abs();
                     turns.ended(Instant::now(), Duration::from_nanos(lasted), cost);
@@ -79,7 +79,7 @@ fn sampled(
     usual: Duration,
     sample: &mut impl FnMut(&Window) -> Result<Profile, String>,
 ) -> (Option<LongStep>, Duration) {
-    let (from, before) = (agent::clock::now(), agent::clock::thread_cpu_nanos());
+    let (from, cpu_before) = (agent::clock::now(), agent::clock::thread_cpu_nanos());
     let found = crate::guarded(|| sample(window)).ok().filter(|profile| !profile.threads.is_empty());
     let until = agent::clock::now();
     let long = found.map(|found| LongStep {
@@ -89,7 +89,7 @@ fn sampled(
         until,
         profile: profile::most_frequent(&found, MAX_BYTES),
     });
-    let own = agent::clock::thread_cpu_nanos().saturating_sub(before);
+    let own = agent::clock::thread_cpu_nanos().saturating_sub(cpu_before);
     (long, window.spent() + Duration::from_nanos(own))
 }
 
@@ -115,12 +115,22 @@ struct Turns {
     /// When the newest sampling began, and how long its step had lasted when it ended.
     began: Instant,
     sampled: Duration,
-    /// The newest long step that was seen, whether it is sampled, and when it is sampled next.
-    step: Option<(MonoNanos, bool, Instant)>,
+    /// The newest long step that was seen.
+    step: Option<SeenStep>,
     again_after: Duration,
     /// The numbers of long steps that were seen, and of samplings.
     seen: u32,
     samplings: u32,
+}
+
+/// A long step that was seen.
+#[derive(Clone, Copy)]
+struct SeenStep {
+    begun: MonoNanos,
+    /// Whether it is sampled.
+    is_chosen: bool,
+    /// When it is sampled next.
+    due: Instant,
 }
 
 impl Turns {
@@ -153,7 +163,7 @@ impl Turns {
         if !left.is_zero() {
             return wait(left);
         }
-        let (is_chosen, due, is_first) = self.step_at(begun, at);
+        let (SeenStep { is_chosen, due, .. }, is_first) = self.step_at(begun, at);
         // A step that is far longer than the one that was sampled last does not wait for its turn.
         let until_far_longer = (2 * self.sampled).saturating_sub(lasts);
         if !is_chosen && !until_far_longer.is_zero() {
@@ -168,19 +178,20 @@ impl Turns {
         Turn::Sample { begun, usual, length: if is_first { FIRST_LENGTH } else { LATER_LENGTH } }
     }
 
-    /// Returns whether a long step is one to sample, when, and whether for the first time.
-    fn step_at(&mut self, begun: MonoNanos, at: Instant) -> (bool, Instant, bool) {
-        if let Some((known, is_chosen, due)) = self.step
-            && known == begun
+    /// Returns whether a long step is one to sample and when, and whether for the first time.
+    fn step_at(&mut self, begun: MonoNanos, at: Instant) -> (SeenStep, bool) {
+        if let Some(step) = self.step
+            && step.begun == begun
         {
-            return (is_chosen, due, self.again_after == AGAIN_AFTER);
+            return (step, self.again_after == AGAIN_AFTER);
         }
         let one_in = 1_u32 << (self.samplings / EACH_STEP_UNTIL).min(16);
         let is_chosen = self.seen.is_multiple_of(one_in);
         self.seen = self.seen.wrapping_add(1);
-        self.step = Some((begun, is_chosen, at));
+        let step = SeenStep { begun, is_chosen, due: at };
+        self.step = Some(step);
         self.again_after = AGAIN_AFTER;
-        (is_chosen, at, true)
+        (step, true)
     }
 
     /// Notes that a sampling ended, which took `cost` of processor time. Its step had lasted for `lasted` by then.
@@ -189,8 +200,8 @@ impl Turns {
         self.sampled = lasted;
         self.affordable = self.began + BUDGET * cost;
         self.ready = self.affordable.max(self.began + self.shortest_between);
-        if let Some((_, _, due)) = &mut self.step {
-            *due = at + self.again_after;
+        if let Some(step) = &mut self.step {
+            step.due = at + self.again_after;
         }
         self.again_after = self.again_after.saturating_mul(2);
     }

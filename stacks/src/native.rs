@@ -31,7 +31,7 @@ const MAX_SILENT: u32 = 3;
 /// The start of the names of the agent's and the reducer's own threads, which are not sampled.
 const OWN_THREADS: &str = "paceline-";
 
-/// Returns the sampler of a process, for [`crate::on_demand`] and [`crate::on_long_steps`].
+/// Returns the sampler of a process, for [`crate::answer_requests`] and [`crate::sample_long_steps`].
 pub fn sampler(training: TrainingThread) -> impl Fn(&Window) -> Result<Profile, String> + Send {
     move |window| sample(training.number(), window)
 }
@@ -67,7 +67,7 @@ struct Sampling {
 impl Sampling {
     fn begin() -> Result<Self, String> {
         let snapshots = Snapshots::begin()?;
-        let unwinding = Unwinding::of_this_process();
+        let unwinding = Unwinding::read();
         let (silent, stacks) = (HashMap::new(), BTreeMap::new());
         Ok(Self { snapshots, unwinding, silent, stacks, samples: 0, torn: 0 })
     }
@@ -80,7 +80,7 @@ impl Sampling {
             if silence.is_some_and(|times| times >= MAX_SILENT) {
                 continue;
             }
-            let Some(snapshot) = self.snapshots.of(number) else {
+            let Some(snapshot) = self.snapshots.copy(number) else {
                 *silence = silence.map(|times| times + 1);
                 self.torn += 1;
                 continue;
@@ -108,7 +108,7 @@ impl Sampling {
             let frames = frames.take(MAX_DEPTH).collect();
             *sampled.stacks.entry((thread, frames)).or_default() += count;
         }
-        Ok(profile::of_rank(vec![(true, sampled)]))
+        Ok(profile::rank_profile(vec![(true, sampled)]))
     }
 }
 
@@ -168,7 +168,7 @@ mod tests {
             start("paceline-own", waits_in_a_named_function),
         ];
         let profile =
-            sample(std::process::id(), &Window::of(Duration::from_millis(500), &Stop::default())).unwrap();
+            sample(std::process::id(), &Window::new(Duration::from_millis(500), &Stop::default())).unwrap();
         end.store(true, Ordering::Relaxed);
         threads.into_iter().for_each(|thread| thread.join().unwrap());
 
@@ -180,10 +180,11 @@ mod tests {
                 let mut frames = stack.frames.iter().map(|at| &profile.frames[*at as usize]);
                 frames.any(|frame| frame.function.contains(function))
             };
-            let within: u64 = thread.stacks.iter().filter(has_function).map(|stack| stack.count).sum();
+            let samples_with_function: u64 =
+                thread.stacks.iter().filter(has_function).map(|stack| stack.count).sum();
             assert!(
-                within * 10 >= thread.samples * 9,
-                "{name}: {within} of {}: {profile:#?}",
+                samples_with_function * 10 >= thread.samples * 9,
+                "{name}: {samples_with_function} of {}: {profile:#?}",
                 thread.samples
             );
             // The outermost function of a thread is known only if all others were unwound.

@@ -28,12 +28,12 @@ impl Pace {
         let elapsed = self.begun.elapsed();
         let passed = (elapsed.as_nanos() / EVERY.as_nanos()) as u32;
         self.taken = passed.max(self.taken + 1);
-        window.wait(at(self.taken).saturating_sub(elapsed));
+        window.wait(sample_time(self.taken).saturating_sub(elapsed));
     }
 }
 
 /// Returns the time of a sample since the beginning.
-fn at(sample: u32) -> Duration {
+fn sample_time(sample: u32) -> Duration {
     EVERY.mul_f64(f64::from(sample) + (f64::from(sample) * GOLDEN).fract())
 }
 
@@ -45,7 +45,7 @@ mod tests {
     fn samples_are_spread_over_a_step_of_the_same_length() {
         let mut tenths = [0; 10];
         for sample in 1..=50 {
-            let place = at(sample).as_secs_f64() / EVERY.as_secs_f64();
+            let place = sample_time(sample).as_secs_f64() / EVERY.as_secs_f64();
             tenths[(place.fract() * 10.0) as usize] += 1;
         }
         assert!(tenths.iter().all(|count| (3..=7).contains(count)), "{tenths:?}");

@@ -37,7 +37,7 @@ pub fn shortened(text: &str) -> String {
 /// Combines the samples of a rank's own process (`true`) and of others. The same thread of several worker processes
 /// becomes one.
 #[must_use]
-pub fn of_rank(sampled: Vec<(bool, Sampled)>) -> Profile {
+pub fn rank_profile(sampled: Vec<(bool, Sampled)>) -> Profile {
     let mut profile = Profile::default();
     let mut frames = Frames::default();
     let mut threads: BTreeMap<(ThreadRole, String), Collected> = BTreeMap::new();
@@ -58,7 +58,7 @@ pub fn of_rank(sampled: Vec<(bool, Sampled)>) -> Profile {
         }
     }
     profile.threads = threads.into_iter().take(MAX_THREADS).map(Collected::finish).collect();
-    profile.frames = frames.in_order();
+    profile.frames = frames.into_ordered();
     profile
 }
 
@@ -76,8 +76,8 @@ pub fn most_frequent(profile: &Profile, bytes: usize) -> Profile {
         for stack in &thread.stacks {
             let new = stack.frames.iter().filter(|at| !numbers.contains_key(at));
             let new = new.filter_map(|at| profile.frames.get(*at as usize));
-            let of_frames = new.map(|frame| size_of::<Frame>() + frame.function.len() + frame.file.len());
-            let size = size_of::<Stack>() + size_of_val(stack.frames.as_slice()) + of_frames.sum::<usize>();
+            let frame_bytes = new.map(|frame| size_of::<Frame>() + frame.function.len() + frame.file.len());
+            let size = size_of::<Stack>() + size_of_val(stack.frames.as_slice()) + frame_bytes.sum::<usize>();
             let Some(rest) = left.checked_sub(size) else { break };
             left = rest;
             let frames = stack.frames.iter().map(|at| {
@@ -136,7 +136,7 @@ impl Frames {
         }
     }
 
-    fn in_order(self) -> Vec<Frame> {
+    fn into_ordered(self) -> Vec<Frame> {
         let mut frames: Vec<(Frame, u32)> = self.0.into_iter().collect();
         frames.sort_by_key(|(_, number)| *number);
         frames.into_iter().map(|(frame, _)| frame).collect()
@@ -169,7 +169,7 @@ mod tests {
                 (pin, &["pin"], 50),
             ],
         );
-        let whole = of_rank(vec![(true, own)]);
+        let whole = rank_profile(vec![(true, own)]);
         let counts = |profile: &Profile| -> Vec<u64> {
             profile.threads.iter().flat_map(|thread| &thread.stacks).map(|stack| stack.count).collect()
         };
@@ -191,7 +191,7 @@ mod tests {
         let own = process(50, &[(Thread::Main, &["main", "next"], 49), (pin, &["pin"], 50)]);
         let worker =
             || process(40, &[(Thread::Main, &["loop"], 10), (Thread::Main, &["loop", "decode"], 30)]);
-        let profile = of_rank(vec![(true, own), (false, worker()), (false, worker())]);
+        let profile = rank_profile(vec![(true, own), (false, worker()), (false, worker())]);
         let threads: Vec<(ThreadRole, u32, u64, Vec<u64>)> = profile
             .threads
             .iter()

@@ -17,37 +17,43 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 pub struct Window {
     end: Instant,
     stop: Stop,
-    /// The steps of the training thread, and the one that is sampled.
-    step: Option<(Progress, MonoNanos)>,
+    step: Option<SampledStep>,
     /// The processor time of the samplers, in nanoseconds.
     spent: Arc<AtomicU64>,
+}
+
+/// The step that is sampled: that of the training thread with this progress that began at `begun`.
+#[derive(Clone)]
+struct SampledStep {
+    progress: Progress,
+    begun: MonoNanos,
 }
 
 impl Window {
     /// Returns the window of a length from now on.
     #[must_use]
-    pub fn of(length: Duration, stop: &Stop) -> Self {
+    pub fn new(length: Duration, stop: &Stop) -> Self {
         Self { end: Instant::now() + length, stop: stop.clone(), step: None, spent: Arc::default() }
     }
 
     /// Returns the part of the window in which the step that began at `begun` lasts.
     #[must_use]
-    pub(crate) fn within_step(self, progress: &Progress, begun: MonoNanos) -> Self {
-        Self { step: Some((progress.clone(), begun)), ..self }
+    pub(crate) fn clipped_to_step(self, progress: &Progress, begun: MonoNanos) -> Self {
+        Self { step: Some(SampledStep { progress: progress.clone(), begun }), ..self }
     }
 
     /// Returns whether the window is over.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        let has_ended = |(progress, begun): &(Progress, MonoNanos)| progress.begun() != Some(*begun);
+        let has_ended = |step: &SampledStep| step.progress.begun() != Some(step.begun);
         self.stop.is_asked() || self.step.as_ref().is_some_and(has_ended) || Instant::now() >= self.end
     }
 
     /// Waits for a length of time, or until the window is over.
     pub fn wait(&self, length: Duration) {
-        let until = (Instant::now() + length).min(self.end);
+        let end = (Instant::now() + length).min(self.end);
         loop {
-            let left = until.saturating_duration_since(Instant::now());
+            let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() || self.is_over() {
                 return;
             }
@@ -75,13 +81,13 @@ mod tests {
     fn a_window_ends_with_its_step() {
         let (progress, begun) = (Progress::default(), MonoNanos(7));
         progress.begins(begun);
-        let window = Window::of(Duration::from_hours(1), &Stop::default()).within_step(&progress, begun);
+        let window = Window::new(Duration::from_hours(1), &Stop::default()).clipped_to_step(&progress, begun);
         assert!(!window.is_over());
         std::thread::scope(|scope| {
             scope.spawn(|| window.wait(Duration::from_secs(20)));
             progress.step_ended(MonoNanos(9));
         });
         assert!(window.is_over());
-        assert!(Window::of(Duration::ZERO, &Stop::default()).is_over());
+        assert!(Window::new(Duration::ZERO, &Stop::default()).is_over());
     }
 }

@@ -79,11 +79,11 @@ pub fn may_communicate(kernel: &str) -> bool {
 /// carries out instead of a kernel, on the same clock.
 #[must_use]
 pub fn activity(work: &[Work<'_>], carried: &[Interval], dropped: u64) -> Activity {
-    let of = |wanted: &dyn Fn(Option<&str>) -> bool| {
+    let union = |wanted: &dyn Fn(Option<&str>) -> bool| {
         Intervals::union(work.iter().filter(|work| wanted(work.kernel)).map(|work| work.ran))
     };
     let is_compute = |kernel: &str| !is_collective(kernel);
-    let compute = of(&|kernel| kernel.is_some_and(is_compute));
+    let compute = union(&|kernel| kernel.is_some_and(is_compute));
     let computing: HashSet<_> =
         work.iter().filter(|work| work.kernel.is_some_and(is_compute)).map(|work| work.stream).collect();
     // Collectives that the host carries out copy on streams of their own.
@@ -100,7 +100,7 @@ pub fn activity(work: &[Work<'_>], carried: &[Interval], dropped: u64) -> Activi
         carried.iter().map(|&(from, to)| (from.max(begin), to.min(end))).filter(|(from, to)| from < to);
     let collectives = Intervals::union(kernels_of_collectives.chain(seen));
     let span_nanos = (end - begin).max(0).unsigned_abs();
-    let idle = Intervals::union([(begin, end)]).subtract(&of(&|_| true));
+    let idle = Intervals::union([(begin, end)]).subtract(&union(&|_| true));
     let gaps = idle.lengths().filter(|&nanos| nanos > GAP_NANOS);
     Activity {
         records: work.len() as u64,
@@ -110,7 +110,7 @@ pub fn activity(work: &[Work<'_>], carried: &[Interval], dropped: u64) -> Activi
         collective_nanos: nanos(&collectives),
         hidden_nanos: nanos(&collectives.intersect(&compute)),
         covered_nanos: nanos(&collectives.intersect(&busy)),
-        copy_nanos: nanos(&of(&|kernel| kernel.is_none())),
+        copy_nanos: nanos(&union(&|kernel| kernel.is_none())),
         idle_nanos: nanos(&idle),
         gaps: gaps.clone().count() as u64,
         longest_gap_nanos: gaps.max().unwrap_or(0),
@@ -192,11 +192,11 @@ mod tests {
 
     #[test]
     fn a_kernel_of_two_phases_is_listed_for_each() {
-        let of = |phase, work| Work { phase: Some(phase), ..work };
+        let work_in_phase = |phase, work| Work { phase: Some(phase), ..work };
         let work = [
-            of(SpanKind::Forward, kernel("gemm", 0, 60)),
-            of(SpanKind::Backward, kernel("gemm", 60, 180)),
-            of(SpanKind::Forward, kernel("gemm", 200, 250)),
+            work_in_phase(SpanKind::Forward, kernel("gemm", 0, 60)),
+            work_in_phase(SpanKind::Backward, kernel("gemm", 60, 180)),
+            work_in_phase(SpanKind::Forward, kernel("gemm", 200, 250)),
             kernel("gemm", 300, 301),
         ];
         let kernels = activity(&work, &[], 0).kernels;

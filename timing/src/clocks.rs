@@ -73,9 +73,9 @@ impl ClockFit {
     /// Converts a time on the server's clock to the local clock: the inverse of [`Self::align`].
     #[must_use]
     pub fn local(&self, time: ServerNanos) -> MonoNanos {
-        let since = time.0.saturating_sub(self.offset_nanos).saturating_sub(self.reference.0);
+        let elapsed = time.0.saturating_sub(self.offset_nanos).saturating_sub(self.reference.0);
         let drift = self.drift_ppb * 1e-9;
-        self.reference + since + -((since as f64 * drift / (1.0 + drift)) as i64)
+        self.reference + elapsed + -((elapsed as f64 * drift / (1.0 + drift)) as i64)
     }
 }
 

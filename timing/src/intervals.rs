@@ -52,15 +52,15 @@ impl Intervals {
             while at < other.0.len() && other.0[at].1 <= begin {
                 at += 1;
             }
-            let mut from = begin;
+            let mut begin_left = begin;
             for &(hole_begin, hole_end) in other.0[at..].iter().take_while(|hole| hole.0 < end) {
-                if from < hole_begin {
-                    left.push((from, hole_begin));
+                if begin_left < hole_begin {
+                    left.push((begin_left, hole_begin));
                 }
-                from = from.max(hole_end);
+                begin_left = begin_left.max(hole_end);
             }
-            if from < end {
-                left.push((from, end));
+            if begin_left < end {
+                left.push((begin_left, end));
             }
         }
         Self(left)
@@ -105,8 +105,8 @@ impl Intervals {
     #[must_use]
     pub fn total_within(&self, (begin, end): Interval) -> u64 {
         let first = self.0.partition_point(|&(_, e)| e <= begin);
-        let within = self.0[first..].iter().take_while(|&&(b, _)| b < end);
-        within.map(|&(b, e)| e.min(end).saturating_sub(b.max(begin)).max(0).unsigned_abs()).sum()
+        let overlapping = self.0[first..].iter().take_while(|&&(b, _)| b < end);
+        overlapping.map(|&(b, e)| e.min(end).saturating_sub(b.max(begin)).max(0).unsigned_abs()).sum()
     }
 
     /// Returns the length of the set, in nanoseconds.

@@ -179,8 +179,8 @@ pub fn bytes(bytes: u64) -> String {
 
 /// Formats the payload of a collective, of which 0 bytes mean that its size is not recorded: `25.0 MiB`, `—`.
 #[must_use]
-pub fn payload(of: u64) -> String {
-    if of == 0 { "—".into() } else { bytes(of) }
+pub fn payload(size: u64) -> String {
+    if size == 0 { "—".into() } else { bytes(size) }
 }
 
 /// Formats a rate with a decimal prefix: `1.23 GB/s` for `rate(1.23e9, "B/s")`.

@@ -190,8 +190,8 @@ pub async fn traced(run: &str, rank: u32) -> Result<TraceSummary, String> {
 }
 
 /// Fetches what differs between two ranks of an imported run.
-pub async fn compared_ranks(run: &str, rank: u32, against: u32) -> Result<TraceComparison, String> {
-    let query = format!("rank={rank}&against={against}");
+pub async fn compared_ranks(run: &str, rank: u32, other: u32) -> Result<TraceComparison, String> {
+    let query = format!("rank={rank}&against={other}");
     json(Request::get(&format!("/api/v1/runs/{run}/traced/comparison?{query}")).send().await).await
 }
 

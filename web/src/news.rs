@@ -36,20 +36,20 @@ impl Toasts {
     /// Tells of what changes in the run that `live` shows. Call once.
     pub fn follow(&self, live: Live) {
         let toasts = *self;
-        Effect::new(move |before: Option<Option<(String, Known)>>| {
+        Effect::new(move |earlier: Option<Option<(String, Known)>>| {
             let now = live
                 .newest
                 .with(|run| run.as_ref().map(|run| (run.summary.run.to_string(), Known::new(&run.report))));
-            if let (Some(Some((old_run, before))), Some((run, known))) = (&before, &now)
+            if let (Some(Some((old_run, earlier))), Some((run, known))) = (&earlier, &now)
                 && old_run == run
             {
-                for News { is_bad, text } in known.since(before) {
+                for News { is_bad, text } in known.news_since(earlier) {
                     notify(&format!("Paceline: {run}"), &text);
                     toasts.say(is_bad, text);
                 }
             }
             // While the next run loads, the last one stays the one to compare with.
-            now.or(before.flatten())
+            now.or(earlier.flatten())
         });
     }
 
@@ -133,7 +133,7 @@ mod tests {
         })
     }
 
-    fn with(state: VerdictState) -> Report {
+    fn report_with(state: VerdictState) -> Report {
         Report { verdicts: vec![verdict(state)], ..empty_report() }
     }
 
@@ -142,9 +142,9 @@ mod tests {
         let (page, live) = page();
         let reports = [
             empty_report(),
-            with(VerdictState::Active),
-            with(VerdictState::Active),
-            with(VerdictState::Resolved),
+            report_with(VerdictState::Active),
+            report_with(VerdictState::Active),
+            report_with(VerdictState::Resolved),
         ];
         for report in reports {
             show(live, report);
@@ -160,10 +160,10 @@ mod tests {
     #[wasm_bindgen_test]
     async fn an_old_verdict_of_the_first_report_is_no_news_and_a_toast_can_be_dismissed() {
         let (page, live) = page();
-        show(live, with(VerdictState::Active));
+        show(live, report_with(VerdictState::Active));
         page.settle().await;
         assert_eq!(page.texts("li"), [""; 0]);
-        show(live, with(VerdictState::Resolved));
+        show(live, report_with(VerdictState::Resolved));
         page.settle().await;
         page.click("li button").await;
         assert_eq!(page.texts("li"), [""; 0]);

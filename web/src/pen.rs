@@ -114,7 +114,7 @@ impl Pen {
     }
 
     /// Writes a value beside the crosshair at `x`, on the side where there is room. `top` is the upper edge of the text.
-    pub fn beside_crosshair(&self, x: f64, top: f64, text: &str) {
+    pub fn write_at_crosshair(&self, x: f64, top: f64, text: &str) {
         let is_right = x > self.size.width / 2.0;
         let (at, align) = if is_right { (x - 8.0, Align::End) } else { (x + 8.0, Align::Start) };
         let width = self.text_width(text) + 8.0;

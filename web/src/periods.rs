@@ -43,7 +43,7 @@ impl Compared {
 }
 
 /// Returns the report over the steps since the worst fault began or ended; over all shown steps if nothing stands out.
-pub fn since_fault() -> Signal<Option<Arc<Report>>> {
+pub fn fault_report() -> Signal<Option<Arc<Report>>> {
     report_now(shown_periods())
 }
 

@@ -208,12 +208,12 @@ pub fn Connection(run: Memo<Option<String>>) -> impl IntoView {
         Link::Outdated => ConnectionState { name: "lost", label: "Outdated" },
     });
     // Seconds change every second, so a screen reader reads only the states.
-    let since = move || {
-        let since = match live.link.get() {
-            Link::Stale(since) | Link::Lost(since) | Link::Paused(since) => since,
+    let duration = move || {
+        let begin = match live.link.get() {
+            Link::Stale(begin) | Link::Lost(begin) | Link::Paused(begin) => begin,
             Link::Connecting | Link::Live | Link::Outdated => return String::new(),
         };
-        format!("for {}", units::clock((live.now.get() - since) / 1000.0))
+        format!("for {}", units::clock((live.now.get() - begin) / 1000.0))
     };
     view! {
         <div class="connection" data-testid="connection" data-state=move || state.get().name>
@@ -221,7 +221,7 @@ pub fn Connection(run: Memo<Option<String>>) -> impl IntoView {
                 <i class="dot" aria-hidden="true"></i>
                 {move || state.get().label}
             </span>
-            <span class="since" aria-hidden="true">{since}</span>
+            <span class="since" aria-hidden="true">{duration}</span>
             <button
                 class="quiet"
                 data-testid="pause"

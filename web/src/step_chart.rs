@@ -189,8 +189,8 @@ impl StepInput {
                 rows.select.run(cell(*at));
                 Some(true)
             }
-            Gesture::Pan(by) | Gesture::Drag { by, .. } => {
-                rows.pan.run(by.1 / size.height);
+            Gesture::Pan(moved) | Gesture::Drag { moved, .. } => {
+                rows.pan.run(moved.1 / size.height);
                 None
             }
             Gesture::Key(key) => Some(rows.press.run(key.clone())),
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(told.selected.get_untracked(), Some(None));
         assert!(take(heatmap, Gesture::Key("ArrowUp".into())) && !take(line, Gesture::Key("ArrowUp".into())));
 
-        let drag = Gesture::Drag { from: (50.0, 30.0), to: (40.0, 25.0), by: (-10.0, 5.0) };
+        let drag = Gesture::Drag { from: (50.0, 30.0), to: (40.0, 25.0), moved: (-10.0, 5.0) };
         take(heatmap, drag);
         assert_eq!(told.panned.get_untracked(), 0.1);
         assert_eq!(untrack(|| range.selected()), Some(Span::new(90.0, 190.0)));

@@ -19,7 +19,7 @@ use crate::api::{self, Cells, Ranks};
 use crate::route::RunId;
 
 /// The number of columns and rows of the coarse tile.
-const BEHIND: (f64, f64) = (512.0, 256.0);
+const BACK: (f64, f64) = (512.0, 256.0);
 /// The factor by which the run must grow before the coarse tile is fetched again.
 const GROWN: f64 = 1.25;
 
@@ -76,7 +76,7 @@ struct Held {
 #[derive(Default)]
 struct State {
     front: Option<Held>,
-    behind: Option<Held>,
+    back: Option<Held>,
     busy: bool,
 }
 
@@ -93,7 +93,7 @@ enum Kind {
     Front,
     /// Newer columns. Columns before the step are no longer needed.
     More(u64),
-    Behind,
+    Back,
 }
 
 /// A cell: a range of steps and rows, both ends included, and its value.
@@ -163,7 +163,7 @@ impl Tiles {
     pub fn with<T>(&self, read: impl FnOnce(Option<(&Tile, &ColumnEnds)>) -> T) -> T {
         self.changed.track();
         self.state.with_value(|state| {
-            let finest = state.front.as_ref().or(state.behind.as_ref());
+            let finest = state.front.as_ref().or(state.back.as_ref());
             read(finest.map(|held| (&held.tile, &held.ends)))
         })
     }
@@ -172,9 +172,9 @@ impl Tiles {
     pub fn draw(&self, frame: &mut Frame<'_>, map: &Heatmap<'_>) {
         self.changed.track();
         self.state.with_value(|state| {
-            if let Some(behind) = &state.behind {
+            if let Some(back) = &state.back {
                 let covered = state.front.as_ref().and_then(|front| covered(&front.tile, map.ranks_view));
-                heatmap::draw(frame, &behind.tile, &Heatmap { covered, ..*map });
+                heatmap::draw(frame, &back.tile, &Heatmap { covered, ..*map });
             }
             if let Some(front) = &state.front {
                 heatmap::draw(frame, &front.tile, map);
@@ -186,7 +186,7 @@ impl Tiles {
     pub fn cell(&self, step: u64, row: u32) -> Option<Cell> {
         self.changed.track();
         self.state.with_value(|state| {
-            let held = [&state.front, &state.behind].into_iter().flatten();
+            let held = [&state.front, &state.back].into_iter().flatten();
             let found = held.filter_map(|held| {
                 let value = value_at(&held.tile, step, row)?;
                 let (per_column, per_row) = (u64::from(held.tile.per_column), held.tile.per_row);
@@ -255,9 +255,9 @@ fn next(state: &mut State, view: View) -> Option<Fetch> {
             let kind = Kind::More(wanted.steps.0);
             Some(fetch(kind, rows, step, wanted.steps.1, (columns, front.tile.rows)))
         }
-        _ => behind(state, &view).map(|wanted| {
+        _ => needed_back(state, &view).map(|wanted| {
             let rows = (wanted.ranks.0 as u32, wanted.ranks.1 as u32);
-            fetch(Kind::Behind, rows, wanted.steps.0, wanted.steps.1, wanted.size())
+            fetch(Kind::Back, rows, wanted.steps.0, wanted.steps.1, wanted.size())
         }),
     };
     state.busy = found.is_some();
@@ -265,17 +265,17 @@ fn next(state: &mut State, view: View) -> Option<Fetch> {
 }
 
 /// Returns the cells of the coarse tile of the whole run, if the existing one does not cover it.
-fn behind(state: &State, view: &View) -> Option<NeededCells> {
+fn needed_back(state: &State, view: &View) -> Option<NeededCells> {
     let all_ranks = Span::new(0.0, view.all_ranks as f64);
     let shows_all = view.steps.len() >= view.stored.len() && view.ranks.len() >= all_ranks.len();
-    let fits = state.behind.as_ref().is_some_and(|behind| {
-        behind.selection == view.selection
-            && (behind.upto as f64 - view.stored.start) * GROWN >= view.stored.len() - 1.0
+    let fits = state.back.as_ref().is_some_and(|back| {
+        back.selection == view.selection
+            && (back.upto as f64 - view.stored.start) * GROWN >= view.stored.len() - 1.0
     });
     if shows_all || fits {
         return None;
     }
-    NeededCells::new(view.stored, all_ranks, view.stored, view.all_ranks, BEHIND)
+    NeededCells::new(view.stored, all_ranks, view.stored, view.all_ranks, BACK)
 }
 
 fn take(state: &mut State, fetch: Fetch, answer: Result<Tile, String>) {
@@ -284,12 +284,12 @@ fn take(state: &mut State, fetch: Fetch, answer: Result<Tile, String>) {
     let Fetch { kind, selection, cells, .. } = fetch;
     match kind {
         Kind::Front => {
-            if state.behind.as_ref().is_some_and(|behind| behind.selection != selection) {
-                state.behind = None;
+            if state.back.as_ref().is_some_and(|back| back.selection != selection) {
+                state.back = None;
             }
             state.front = Some(Held::new(selection, tile, cells.steps.1));
         }
-        Kind::Behind => state.behind = Some(Held::new(selection, tile, cells.steps.1)),
+        Kind::Back => state.back = Some(Held::new(selection, tile, cells.steps.1)),
         Kind::More(keep_from) => {
             let joined = state.front.as_mut().is_some_and(|front| {
                 let joined = join(&mut front.tile, &tile, keep_from);

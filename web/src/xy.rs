@@ -175,7 +175,7 @@ fn nearest(picture: &Picture, size: Size, (x, y): (f64, f64)) -> Option<usize> {
 fn aimed(picture: &Picture, size: Size, gesture: Gesture, near: Option<usize>) -> (Gesture, Option<usize>) {
     match gesture {
         Gesture::Hover(at) | Gesture::Click(at) => (gesture, nearest(picture, size, at)),
-        Gesture::Key(ref key) => match beside(picture, near, key) {
+        Gesture::Key(ref key) => match next_hit(picture, near, key) {
             Some(next) => (Gesture::Hover(point(picture, size, picture.hits[next].at)), Some(next)),
             None => (gesture, None),
         },
@@ -190,7 +190,7 @@ fn tip(picture: &Picture, near: usize) -> Option<AnyView> {
     Some(view! { <b>{first}</b>{rest} }.into_any())
 }
 
-fn beside(picture: &Picture, near: Option<usize>, key: &str) -> Option<usize> {
+fn next_hit(picture: &Picture, near: Option<usize>, key: &str) -> Option<usize> {
     let last = picture.hits.len().checked_sub(1)?;
     match key {
         "ArrowRight" => Some(near.map_or(0, |at| (at + 1).min(last))),

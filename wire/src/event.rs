@@ -355,12 +355,12 @@ impl Event {
     }
 
     /// Gives the record another step.
-    pub fn set_step(&mut self, to: Step) {
+    pub fn set_step(&mut self, new_step: Step) {
         match self {
-            Self::Span(span) => span.step = to,
-            Self::Step(step) => step.step = to,
-            Self::Started(started) => started.step = to,
-            Self::Bucket(bucket) => bucket.step = to,
+            Self::Span(span) => span.step = new_step,
+            Self::Step(step) => step.step = new_step,
+            Self::Started(started) => started.step = new_step,
+            Self::Bucket(bucket) => bucket.step = new_step,
         }
     }
 }

@@ -85,12 +85,12 @@ impl Layout {
     /// Returns how much memory the lists and texts take, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        let of_bucket = |bucket: &LayoutBucket| {
+        let bytes = |bucket: &LayoutBucket| {
             let names: usize = bucket.parameters.iter().map(|name| size_of::<String>() + name.len()).sum();
             size_of::<LayoutBucket>() + names + size_of_val(bucket.elements.as_slice()) + bucket.dtype.len()
         };
         let unused = self.unused.as_ref().map_or(0, |unused| size_of_val(unused.as_slice()));
-        self.buckets.iter().map(of_bucket).sum::<usize>() + self.class.len() + unused
+        self.buckets.iter().map(bytes).sum::<usize>() + self.class.len() + unused
     }
 
     /// Returns a number that differs between layouts with different buckets: FNV-1a over the sizes, types, names and
@@ -156,13 +156,13 @@ mod tests {
 
     #[test]
     fn the_digest_depends_on_the_buckets_alone() {
-        let one = layout(&["a", "b"]);
-        let later = Layout { since: Some(7), unused: Some(vec![1]), generation: 1, ..one.clone() };
-        assert_eq!(one.digest_of_buckets(), later.digest_of_buckets());
+        let first = layout(&["a", "b"]);
+        let later = Layout { since: Some(7), unused: Some(vec![1]), generation: 1, ..first.clone() };
+        assert_eq!(first.digest_of_buckets(), later.digest_of_buckets());
         for other in [layout(&["b", "a"]), layout(&["ab", ""]), layout(&["a"]), Layout::default()] {
-            assert_ne!(one.digest_of_buckets(), other.digest_of_buckets(), "{other:?}");
+            assert_ne!(first.digest_of_buckets(), other.digest_of_buckets(), "{other:?}");
         }
-        let sent = one.clone().bounded().unwrap();
+        let sent = first.clone().bounded().unwrap();
         assert_eq!(sent.clone().digest_alone().digest, sent.digest);
         assert_eq!(later.unused_names().collect::<Vec<_>>(), ["b"]);
     }

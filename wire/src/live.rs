@@ -96,7 +96,7 @@ impl Part {
     }
 
     /// Returns the parts of a run's steps, in the order in which they are stacked. Few runs have [`Part::Idle`].
-    pub fn of_run(has_idle: bool) -> impl DoubleEndedIterator<Item = Self> + Clone {
+    pub fn stacked(has_idle: bool) -> impl DoubleEndedIterator<Item = Self> + Clone {
         Self::ALL.into_iter().filter(move |part| has_idle || *part != Self::Idle)
     }
 }

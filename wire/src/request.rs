@@ -84,7 +84,7 @@ impl RecordingRequest {
     /// Creates a request numbered by the server's time in milliseconds, so that its number is larger than those of an
     /// earlier server process.
     #[must_use]
-    pub fn at(now: ServerNanos, millis: u16) -> Self {
+    pub fn new(now: ServerNanos, millis: u16) -> Self {
         Self { number: now.0.max(0).unsigned_abs() / 1_000_000, millis }
     }
 
@@ -128,9 +128,9 @@ impl TraceRequest {
     /// The largest size of a compressed trace, in bytes.
     pub const MAX_BYTES: u64 = 64 << 20;
 
-    /// Creates a request numbered by the server's time, as [`RecordingRequest::at`] does.
+    /// Creates a request numbered by the server's time, as [`RecordingRequest::new`] does.
     #[must_use]
-    pub fn at(now: ServerNanos, first: Step, steps: u8) -> Self {
+    pub fn new(now: ServerNanos, first: Step, steps: u8) -> Self {
         Self { number: now.0.max(0).unsigned_abs() / 1_000_000, first, steps }
     }
 
@@ -166,9 +166,9 @@ mod tests {
         let trace = Some(TraceRequest { number: 1_795_317_959_160, first: Step(1_200), steps: 20 });
         let requests = Requests { stacks: Some(request), burst: None, trace, batch_interval };
         let headers: Vec<(&str, String)> = requests.headers().collect();
-        let of =
+        let value =
             |name: &str| headers.iter().find(|(found, _)| *found == name).map(|(_, value)| value.as_str());
-        assert_eq!(Requests::from_headers(of), requests);
+        assert_eq!(Requests::from_headers(value), requests);
         assert_eq!(RecordingRequest::from_header(&request.to_header()), Some(request));
         for text in ["", "7", "7 ", "7 0", "7 5001", "x 100", "7 100 9", "-1 100"] {
             assert_eq!(RecordingRequest::from_header(text), None, "{text:?}");

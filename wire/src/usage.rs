@@ -245,10 +245,10 @@ impl Usage {
 
     /// Returns the value in a sample of a device; `None` if the device does not report it.
     #[must_use]
-    pub fn of_device(self, sample: &DeviceSample) -> Option<f32> {
+    pub fn device_value(self, sample: &DeviceSample) -> Option<f32> {
         let get = |figure| sample.get(figure).map(|value| value as f64);
         let scaled = |figure, factor: f64| Some(get(figure)? * factor);
-        let sum = |one, other, factor: f64| Some((get(one)? + get(other)?) * factor);
+        let sum = |first, second, factor: f64| Some((get(first)? + get(second)?) * factor);
         let value = match self {
             Self::DeviceBusy => scaled(DeviceFigure::UtilizationPercent, 0.01),
             Self::SmActivity => scaled(DeviceFigure::SmActivityPermille, 0.001),
@@ -287,31 +287,31 @@ impl Usage {
 
     /// Returns the value in a sample of a host; `None` if the host does not report it.
     #[must_use]
-    pub fn of_host(self, sample: &HostSample) -> Option<f32> {
+    pub fn host_value(self, sample: &HostSample) -> Option<f32> {
         let get = |figure| sample.get(figure).map(|value| value as f64);
-        let over = |value: Option<f64>, whole| {
+        let ratio = |value: Option<f64>, whole| {
             let whole = get(whole).filter(|whole| *whole > 0.0)?;
             Some(value? / whole)
         };
-        let share = |figure| over(get(figure), HostFigure::Interval);
-        let of_cores = |value| over(value, HostFigure::Capacity);
-        let rate = |value| over(value, HostFigure::Interval).map(|per_nano| per_nano * 1e9);
-        let sum = |one, other| Some(get(one)? + get(other)?);
+        let share = |figure| ratio(get(figure), HostFigure::Interval);
+        let share_of_cores = |value| ratio(value, HostFigure::Capacity);
+        let rate = |value| ratio(value, HostFigure::Interval).map(|per_nano| per_nano * 1e9);
+        let sum = |first, second| Some(get(first)? + get(second)?);
         let value = match self {
             Self::ProcessorUse => share(HostFigure::Ran),
             Self::OtherProcesses => {
                 let others = get(HostFigure::Busy).zip(get(HostFigure::Ran));
-                of_cores(others.map(|(busy, own)| (busy - own).max(0.0)))
+                share_of_cores(others.map(|(busy, own)| (busy - own).max(0.0)))
             }
             Self::RunQueueWait => {
                 let throttled = get(HostFigure::Throttled).unwrap_or(0.0);
-                over(
+                ratio(
                     get(HostFigure::Waited).map(|waited| (waited - throttled).max(0.0)),
                     HostFigure::Interval,
                 )
             }
             Self::ProcessorThrottled => share(HostFigure::Throttled),
-            Self::StolenTime => of_cores(get(HostFigure::Stolen)),
+            Self::StolenTime => share_of_cores(get(HostFigure::Stolen)),
             Self::ContextSwitches => {
                 rate(sum(HostFigure::VoluntarySwitches, HostFigure::InvoluntarySwitches))
             }
@@ -343,7 +343,9 @@ mod tests {
 
     #[test]
     fn measures_are_listed_in_the_order_of_their_codes_and_their_names_differ() {
-        assert!(Usage::ALL.is_sorted() && Usage::ALL.iter().enumerate().all(|(at, one)| *one as usize == at));
+        assert!(
+            Usage::ALL.is_sorted() && Usage::ALL.iter().enumerate().all(|(at, usage)| *usage as usize == at)
+        );
         let names: BTreeMap<&str, Usage> =
             Usage::ALL.into_iter().map(|usage| (usage.name(), usage)).collect();
         assert_eq!(names.len(), Usage::ALL.len());
@@ -356,9 +358,9 @@ mod tests {
         let device = DeviceSample { at, device: "a GPU".into(), figures };
         let figures = HostFigure::ALL.into_iter().map(|figure| (figure, 100)).collect();
         let host = HostSample { at, cores: "0".into(), figures };
-        for one in Usage::ALL {
-            assert_eq!(one.of_device(&device).is_some(), one.is_of_device(), "{one:?}");
-            assert_eq!(one.of_host(&host).is_some(), !one.is_of_device(), "{one:?}");
+        for usage in Usage::ALL {
+            assert_eq!(usage.device_value(&device).is_some(), usage.is_of_device(), "{usage:?}");
+            assert_eq!(usage.host_value(&host).is_some(), !usage.is_of_device(), "{usage:?}");
         }
     }
 
@@ -381,11 +383,11 @@ mod tests {
             (HostFigure::MemoryAvailableBytes, 250),
         ]);
         let sample = HostSample { at: MonoNanos(0), cores: "0-1".into(), figures };
-        let value = |usage: Usage| usage.of_host(&sample).unwrap();
+        let value = |usage: Usage| usage.host_value(&sample).unwrap();
         assert_eq!((value(Usage::ProcessorUse), value(Usage::OtherProcesses)), (0.2, 0.4));
         assert_eq!((value(Usage::RunQueueWait), value(Usage::ProcessorThrottled)), (0.001, 0.799));
         assert_eq!((value(Usage::NetworkTraffic), value(Usage::HostMemory)), (1_000.0, 0.75));
         assert_eq!(value(Usage::RdmaTraffic), 3e6);
-        assert_eq!(Usage::StolenTime.of_host(&sample), None, "not reported");
+        assert_eq!(Usage::StolenTime.host_value(&sample), None, "not reported");
     }
 }

@@ -21,7 +21,7 @@ pub(super) struct Cgroups {
 }
 
 impl Cgroups {
-    pub fn of_this_process() -> Self {
+    pub fn find() -> Self {
         let Ok(groups) = fs::read_to_string("/proc/self/cgroup") else { return Self::default() };
         let throttled =
             |folder: PathBuf| Some(folder.join("cpu.stat")).filter(|file| throttled_in(file).is_some());
@@ -42,14 +42,14 @@ impl Cgroups {
     /// left, because the kernel reclaims them.
     pub fn memory(&self) -> Option<(u64, u64)> {
         let limits = self.memory.iter().filter_map(|folder| left(folder));
-        limits.reduce(|one, other| (one.0.min(other.0), one.1.min(other.1)))
+        limits.reduce(|tightest, limit| (tightest.0.min(limit.0), tightest.1.min(limit.1)))
     }
 
     /// Returns the file of a pressure, such as `cpu`: that of the cgroup, or of the host.
-    pub fn pressure(&self, of: &str) -> PathBuf {
+    pub fn pressure(&self, resource: &str) -> PathBuf {
         match &self.pressure {
-            Some(folder) => folder.join(format!("{of}.pressure")),
-            None => Path::new("/proc/pressure").join(of),
+            Some(folder) => folder.join(format!("{resource}.pressure")),
+            None => Path::new("/proc/pressure").join(resource),
         }
     }
 }

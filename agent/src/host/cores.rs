@@ -19,7 +19,7 @@ pub(super) fn cores() -> Vec<usize> {
 /// Formats cores as Linux lists them: `0-3,8`.
 pub(super) fn list(cores: &[usize]) -> String {
     let ranges = cores.chunk_by(|before, after| before + 1 == *after).map(|range| match range {
-        [one] => one.to_string(),
+        [core] => core.to_string(),
         [first, .., last] => format!("{first}-{last}"),
         [] => String::new(),
     });

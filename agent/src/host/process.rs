@@ -19,7 +19,7 @@ pub(super) fn tasks() -> Vec<u32> {
 pub(super) fn age() -> Option<u64> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
     let began: u64 = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
-    Some(clock::since_boot_nanos().saturating_sub(began * nanos_per_tick()))
+    Some(clock::uptime_nanos().saturating_sub(began * nanos_per_tick()))
 }
 
 /// Returns how long a thread was ready to run and did not, in nanoseconds: the second number of its `schedstat`.
@@ -82,8 +82,8 @@ mod tests {
         let before = age().unwrap();
         // Other tests of this process may have run before, but not for a day.
         assert!(before < 86_400 * 1_000_000_000, "{before}");
-        let since = Instant::now();
-        while since.elapsed() < Duration::from_millis(30) {
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_millis(30) {
             std::thread::yield_now();
         }
         let grown = age().unwrap() - before;

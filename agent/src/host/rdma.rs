@@ -32,14 +32,14 @@ pub(super) struct Traffic {
 struct Port {
     folder: PathBuf,
     /// What it had counted when it was last read; `None` if it was inactive or could not be read.
-    before: Option<Traffic>,
+    previous: Option<Traffic>,
 }
 
 impl Rdma {
     /// Finds the ports of the devices in a folder, such as [`DEVICES`].
-    pub fn of(devices: &Path) -> Self {
+    pub fn find(devices: &Path) -> Self {
         let folders = entries(devices).flat_map(|device| entries(&device.join("ports")));
-        let ports = folders.map(|folder| Port { folder, before: None });
+        let ports = folders.map(|folder| Port { folder, previous: None });
         Self { ports: ports.take(MAX_PORTS).collect(), total: Traffic::default() }
     }
 
@@ -52,11 +52,11 @@ impl Rdma {
         for port in &mut self.ports {
             let now = port.read();
             is_known |= now.is_some();
-            if let (Some(before), Some(now)) = (port.before, now) {
-                self.total.sent += now.sent.saturating_sub(before.sent);
-                self.total.received += now.received.saturating_sub(before.received);
+            if let (Some(previous), Some(now)) = (port.previous, now) {
+                self.total.sent += now.sent.saturating_sub(previous.sent);
+                self.total.received += now.received.saturating_sub(previous.received);
             }
-            port.before = now;
+            port.previous = now;
         }
         is_known.then_some(self.total)
     }
@@ -105,7 +105,7 @@ pub(super) mod tests {
         write(FIRST, ACTIVE, (1_000, 2_000));
         write(SECOND, ACTIVE, (u64::MAX / 8, 7));
         write("mlx5_1/ports/2", "1: DOWN", (500, 500));
-        let mut rdma = Rdma::of(devices.path());
+        let mut rdma = Rdma::find(devices.path());
         assert_eq!(rdma.read(), Some(Traffic::default()));
         write(FIRST, ACTIVE, (1_010, 2_100));
         write(SECOND, ACTIVE, (u64::MAX / 8 + 5, 7));
@@ -121,7 +121,7 @@ pub(super) mod tests {
     fn a_counter_that_decreases_adds_nothing() {
         let devices = tempfile::tempdir().unwrap();
         write_port(devices.path(), FIRST, ACTIVE, (1_000, 1_000));
-        let mut rdma = Rdma::of(devices.path());
+        let mut rdma = Rdma::find(devices.path());
         rdma.read();
         write_port(devices.path(), FIRST, ACTIVE, (10, 1_001));
         assert_eq!(rdma.read(), Some(Traffic { sent: 0, received: 4 }));
@@ -138,7 +138,7 @@ pub(super) mod tests {
         let devices = tempfile::tempdir().unwrap();
         write_port(devices.path(), FIRST, ACTIVE, (1, 1));
         write_port(devices.path(), SECOND, ACTIVE, (1, 1));
-        let mut rdma = Rdma::of(devices.path());
+        let mut rdma = Rdma::find(devices.path());
         rdma.read();
         fs::remove_dir_all(devices.path().join("mlx5_1")).unwrap();
         write_port(devices.path(), FIRST, ACTIVE, (3, 1));
@@ -153,6 +153,6 @@ pub(super) mod tests {
             Some(Traffic { sent: 8, received: 0 }),
             "what it counted meanwhile is unknown"
         );
-        assert_eq!(Rdma::of(&devices.path().join("none")).read(), None);
+        assert_eq!(Rdma::find(&devices.path().join("none")).read(), None);
     }
 }

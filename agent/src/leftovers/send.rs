@@ -28,12 +28,21 @@ pub struct Sent {
     pub server: String,
     /// The number of batches that the server has stored.
     pub stored: u64,
-    /// The number of batches that the server refuses, and the newest reason.
-    pub refused: Option<(u64, String)>,
+    /// The batches that the server refuses, if it refuses any.
+    pub refused: Option<RefusedBatches>,
     /// The reason why the others are not sent.
     pub left: Option<String>,
     /// Whether the file is removed although some are not sent, because it is too old.
     pub is_given_up: bool,
+}
+
+/// Batches that a server refuses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedBatches {
+    /// Their number.
+    pub count: u64,
+    /// The reason for the newest of them.
+    pub reason: String,
 }
 
 impl Leftovers {
@@ -109,7 +118,7 @@ fn send_file(
             // The rest may be of use to a person. It is not read again.
             let kept = path.with_extension(DAMAGED);
             let place = if fs::rename(path, &kept).is_ok() { kept } else { path.to_owned() };
-            let read = sent.stored + sent.refused.as_ref().map_or(0, |(count, _)| *count);
+            let read = sent.stored + sent.refused.as_ref().map_or(0, |refused| refused.count);
             let sentence = format!("it is damaged from its batch {} on: see {}", read + 1, place.display());
             sent.left = Some(sentence);
         }
@@ -178,8 +187,8 @@ fn deliver(transport: &Transport, frame: &[u8], receipt: &str) -> Delivery {
 }
 
 fn note_refused(sent: &mut Sent, reason: String) {
-    let before = sent.refused.take().map_or(0, |(count, _)| count);
-    sent.refused = Some((before + 1, reason));
+    let earlier = sent.refused.take().map_or(0, |refused| refused.count);
+    sent.refused = Some(RefusedBatches { count: earlier + 1, reason });
 }
 
 #[cfg(test)]

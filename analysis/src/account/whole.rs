@@ -17,7 +17,7 @@ type Sums = BTreeMap<Spending, f64>;
 /// Returns the account of the observed steps, and of the whole run if its goodput is given: the steps must then be all that were
 /// observed.
 pub(crate) fn account(steps: &[StepAccount], whole_run: Option<&Goodput>) -> Account {
-    let in_steps = in_steps(steps);
+    let in_steps = step_sums(steps);
     let observed: f64 = in_steps.values().sum();
     let Some(goodput) = whole_run else { return entries(&in_steps, observed as u64, false) };
     let outside = outside(goodput);
@@ -25,7 +25,7 @@ pub(crate) fn account(steps: &[StepAccount], whole_run: Option<&Goodput>) -> Acc
     let mut sums = in_steps;
     outside.into_iter().for_each(|(spending, nanos)| *sums.entry(spending).or_default() += nanos);
     // A hang between two steps belongs to no observed step.
-    let hang = per_rank(goodput, TimeUse::Hang) - sums.get(&Spending::Hangs).copied().unwrap_or(0.0);
+    let hang = wall_nanos_of(goodput, TimeUse::Hang) - sums.get(&Spending::Hangs).copied().unwrap_or(0.0);
     let hang = hang.clamp(0.0, rest.max(0.0));
     *sums.entry(Spending::Hangs).or_default() += hang;
     *sums.entry(Spending::OtherSteps).or_default() += rest - hang;
@@ -34,7 +34,7 @@ pub(crate) fn account(steps: &[StepAccount], whole_run: Option<&Goodput>) -> Acc
 
 /// Moves time of an account from one spending to another, as far as the first has it.
 pub(crate) fn move_time(account: Account, from: Spending, to: Spending, nanos: f64) -> Account {
-    let moved = account.of(from).min(nanos.max(0.0) as u64);
+    let moved = account.nanos_of(from).min(nanos.max(0.0) as u64);
     let mut entries = account.entries;
     entries.iter_mut().filter(|entry| entry.spending == from).for_each(|entry| entry.nanos -= moved);
     entries.push(AccountEntry { spending: to, nanos: moved });
@@ -43,7 +43,7 @@ pub(crate) fn move_time(account: Account, from: Spending, to: Spending, nanos: f
     Account { entries, ..account }
 }
 
-fn in_steps(steps: &[StepAccount]) -> Sums {
+fn step_sums(steps: &[StepAccount]) -> Sums {
     let usual_step = stats::median(steps.iter().map(StepAccount::total)).unwrap_or(0.0);
     let limit = hang::limit_seconds(usual_step / 1e9) * 1e9;
     let mut sums = Sums::new();
@@ -103,13 +103,13 @@ fn outside(goodput: &Goodput) -> Sums {
     ];
     let mut sums = Sums::new();
     for (time_use, spending) in uses {
-        *sums.entry(spending).or_default() += per_rank(goodput, time_use);
+        *sums.entry(spending).or_default() += wall_nanos_of(goodput, time_use);
     }
     sums
 }
 
 /// Returns the time of a use as wall time. Ranks that were not there in every attempt count with their share.
-fn per_rank(goodput: &Goodput, time_use: TimeUse) -> f64 {
+fn wall_nanos_of(goodput: &Goodput, time_use: TimeUse) -> f64 {
     goodput.share(time_use) * goodput.wall_nanos as f64
 }
 
@@ -120,11 +120,11 @@ fn entries(sums: &Sums, wall_nanos: u64, is_whole_run: bool) -> Account {
     let mut entries: Vec<AccountEntry> = rounded.filter(|entry| entry.nanos > 0).collect();
     entries.sort_by_key(|entry| (Reverse(entry.nanos), entry.spending));
     let sum: i128 = entries.iter().map(|entry| i128::from(entry.nanos)).sum();
-    let mut over = sum - i128::from(wall_nanos);
+    let mut excess = sum - i128::from(wall_nanos);
     for entry in &mut entries {
-        let cut = over.min(i128::from(entry.nanos));
+        let cut = excess.min(i128::from(entry.nanos));
         entry.nanos = (i128::from(entry.nanos) - cut) as u64;
-        over -= cut;
+        excess -= cut;
     }
     entries.retain(|entry| entry.nanos > 0);
     entries.sort_by_key(|entry| (Reverse(entry.nanos), entry.spending));

@@ -48,10 +48,10 @@ fn peer(bursts: &[Option<Activity>], suspects: &[u32]) -> Option<u32> {
 pub(super) fn explain(finding: &mut Finding, bursts: &[Option<Activity>]) {
     let Some(culprit) = &finding.verdict.culprit else { return };
     let suspects = culprit.ranks();
-    let of = |rank: u32| bursts.get(rank as usize).and_then(Option::as_ref);
+    let burst = |rank: u32| bursts.get(rank as usize).and_then(Option::as_ref);
     let both = suspects.first().and_then(|&first| {
         let peer = peer(bursts, suspects)?;
-        Some((of(first)?, of(peer)?, peer))
+        Some((burst(first)?, burst(peer)?, peer))
     });
     if let Some((own, other, peer)) = both {
         finding.evidence.extend(differences(own, other, peer));

@@ -30,7 +30,7 @@ fn explain_all(finding: &mut Finding, samples: &Samples<'_>) {
         return;
     }
     let ranks = samples.ranks.len();
-    if let Some(lowered) = lowered(samples, ranks, |rank| samples.before(rank), UsualClock::Before) {
+    if let Some(lowered) = lowered(samples, ranks, |rank| samples.clock_before(rank), UsualClock::Before) {
         finding.verdict.cause = Cause::ClockThrottle;
         finding.reason = Some(Reason::LoweredClock(lowered.reasons));
         finding.evidence.push(lowered.evidence);
@@ -43,27 +43,33 @@ fn explain_all(finding: &mut Finding, samples: &Samples<'_>) {
 /// maximum). Otherwise leaves the finding unchanged.
 fn explain_by_clock(finding: &mut Finding, samples: &Samples<'_>, own: usize) {
     let verdict = &mut finding.verdict;
-    let within = |rank| samples.within(rank).filter(|sample| sample.clock.is_some());
-    let (all, slowed) = (within(own).count(), within(own).filter(|sample| sample.is_slowed()).count());
+    let clocked = |rank| samples.in_window(rank).filter(|sample| sample.clock.is_some());
+    let (all, slowed) = (clocked(own).count(), clocked(own).filter(|sample| sample.is_slowed()).count());
     if all == 0 || (slowed as f64) < MIN_LOWERED_SHARE * all as f64 {
         return;
     }
-    let clock_of = |rank| stats::median(within(rank).filter_map(|sample| Some(sample.clock? as f64)));
+    let clock_of = |rank| stats::median(clocked(rank).filter_map(|sample| Some(sample.clock? as f64)));
     let Some(clock) = clock_of(own) else { return };
     let others = stats::median(samples.ranks_but(own).filter_map(clock_of));
-    let most = within(own).map(|sample| sample.most as f64).fold(0.0, f64::max);
-    let (usual, of) = match others {
+    let most = clocked(own).map(|sample| sample.most as f64).fold(0.0, f64::max);
+    let (usual, usual_clock) = match others {
         Some(others) => (others, UsualClock::OfOtherRanks),
         None => (most, UsualClock::Full),
     };
     if clock > usual * (1.0 - LOWER) {
         return;
     }
-    let reasons = within(own).fold(0, |reasons, sample| reasons | sample.reasons);
+    let reasons = clocked(own).fold(0, |reasons, sample| reasons | sample.reasons);
     verdict.cause = Cause::ClockThrottle;
     verdict.confidence = verdict.confidence.max(Confidence::Medium);
     finding.reason = Some(Reason::LoweredClock(reasons));
-    finding.evidence.push(Evidence::LoweredClock { lowered: slowed, samples: all, clock, usual, of });
+    finding.evidence.push(Evidence::LoweredClock {
+        lowered: slowed,
+        samples: all,
+        clock,
+        usual,
+        usual_clock,
+    });
 }
 
 /// Adds how often the rank's allocator ran out of memory, if it did so more often than those of all other ranks.
@@ -83,7 +89,7 @@ mod tests {
 
     use super::*;
     use crate::devices::DeviceState;
-    use crate::verdict::fixture::against_rank_1;
+    use crate::verdict::fixture::finding_on_rank_1;
     use crate::wording;
 
     fn samples(clock: u64, reasons: u64) -> Vec<DeviceState> {
@@ -93,14 +99,14 @@ mod tests {
             .collect()
     }
 
-    /// Samples of an allocator that emptied its cache `each` times between two samples.
-    fn out_of_memory(each: u64) -> Vec<DeviceState> {
-        let counted = |(at, state)| DeviceState { retries: Some(100 + each * at), ..state };
+    /// Samples of an allocator that emptied its cache `retries_per_sample` times between two samples.
+    fn out_of_memory(retries_per_sample: u64) -> Vec<DeviceState> {
+        let counted = |(at, state)| DeviceState { retries: Some(100 + retries_per_sample * at), ..state };
         (0..).zip(samples(1_980, 0)).map(counted).collect()
     }
 
     fn explained(samples: &[Vec<DeviceState>]) -> Verdict {
-        let mut finding = against_rank_1(Cause::Compute);
+        let mut finding = finding_on_rank_1(Cause::Compute);
         explain(&mut finding, &Samples { ranks: samples, window: (ServerNanos(2), ServerNanos(7)) });
         wording::verdict(finding)
     }
@@ -130,7 +136,7 @@ mod tests {
             // There is a reason, but the clock is as high as on the other ranks: all devices draw their power limit.
             vec![samples(1_500, throttle::POWER_CAP), samples(1_490, throttle::POWER_CAP)],
         ] {
-            assert_eq!(explained(&samples), wording::verdict(against_rank_1(Cause::Compute)));
+            assert_eq!(explained(&samples), wording::verdict(finding_on_rank_1(Cause::Compute)));
         }
     }
 
@@ -148,7 +154,7 @@ mod tests {
         let alone = explained(&[samples(1_980, 0), out_of_memory(1)]);
         assert!(alone.evidence[0].ends_with("which stops the GPU"), "{:?}", alone.evidence);
         for even in [[out_of_memory(2), out_of_memory(2)], [out_of_memory(1), out_of_memory(0)]] {
-            assert_eq!(explained(&even), wording::verdict(against_rank_1(Cause::Compute)));
+            assert_eq!(explained(&even), wording::verdict(finding_on_rank_1(Cause::Compute)));
         }
     }
 

@@ -68,7 +68,7 @@ pub(super) fn explain(finding: &mut Finding, hosts: &Hosts<'_>, window: (ServerN
     finding.is_scatter |= shares_cores && is_slowed_by_others(finding, &shares, lost_share);
     if matches!(finding.verdict.cause, Cause::Host | Cause::Processor) || finding.is_scatter {
         let cores = match suspects[..] {
-            [one] => hosts.get(one).map(|(host, _)| host.history.cores.clone()),
+            [rank] => hosts.get(rank).map(|(host, _)| host.history.cores.clone()),
             _ => None,
         };
         finding.evidence.extend(shares.evidence(cores));

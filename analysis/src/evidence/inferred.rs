@@ -42,11 +42,11 @@ pub(super) fn explain_unrecorded(finding: &mut Finding) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verdict::fixture::against_rank_1;
+    use crate::verdict::fixture::finding_on_rank_1;
     use crate::wording;
 
     fn explained(cause: Cause, evidence: Vec<Evidence>) -> Finding {
-        let mut finding = Finding { evidence, ..against_rank_1(cause) };
+        let mut finding = Finding { evidence, ..finding_on_rank_1(cause) };
         explain(&mut finding);
         finding
     }
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn time_that_is_not_recorded_is_not_the_hosts() {
-        let mut finding = against_rank_1(Cause::Host);
+        let mut finding = finding_on_rank_1(Cause::Host);
         explain_unrecorded(&mut finding);
         let found = wording::verdict(finding);
         assert_eq!((found.cause, found.confidence), (Cause::Unknown, Confidence::Medium));

@@ -24,9 +24,9 @@ pub(super) fn explain(finding: &mut Finding, compared: Option<&TraceComparison>)
 pub(super) fn explain_imported(finding: &mut Finding, summaries: &[Option<Arc<TraceSummary>>]) {
     let Some(culprit) = &finding.verdict.culprit else { return };
     let named = culprit.ranks();
-    let of = |at: usize| Some((Rank(at as u32), &**summaries.get(at)?.as_ref()?));
-    let own = named.first().and_then(|rank| of(*rank as usize));
-    let other = (0..summaries.len()).filter(|at| !named.contains(&(*at as u32))).find_map(of);
+    let summary = |at: usize| Some((Rank(at as u32), &**summaries.get(at)?.as_ref()?));
+    let own = named.first().and_then(|rank| summary(*rank as usize));
+    let other = (0..summaries.len()).filter(|at| !named.contains(&(*at as u32))).find_map(summary);
     if let Some((own, other)) = own.zip(other) {
         let compared = traces::compare(own, other, Step(finding.verdict.steps.0));
         add(finding, &compared);
@@ -64,8 +64,8 @@ pub(super) fn explain_idle(finding: &mut Finding, summaries: &[Option<Arc<TraceS
 
 fn host_bound(all: &TraceSummary) -> HostBound {
     let per_step = |value: u64| value as f64 / f64::from(all.steps.max(1));
-    let sum = |is: &dyn Fn(&TraceSum) -> bool, of: fn(&TraceSum) -> u64| -> f64 {
-        per_step(all.rows.iter().filter(|row| is(row)).map(of).sum())
+    let sum = |is: &dyn Fn(&TraceSum) -> bool, amount: fn(&TraceSum) -> u64| -> f64 {
+        per_step(all.rows.iter().filter(|row| is(row)).map(amount).sum())
     };
     let is_kernel = |row: &TraceSum| row.kind == TraceRowKind::Kernel;
     let waits = |row: &TraceSum| row.kind == TraceRowKind::Runtime && waits(&row.name);
@@ -98,8 +98,9 @@ fn add(finding: &mut Finding, compared: &TraceComparison) {
     let Some(row) = compared.rows.first().filter(|_| is_of_it) else { return };
     if row.difference() >= LEAST_SHARE * compared.own.step_nanos {
         let (other_rank, step) = (compared.against.0, compared.first_step.0);
-        let of = Evidence::InTrace { name: row.name.clone(), nanos: row.difference(), other_rank, step };
-        finding.evidence.insert(0, of);
+        let evidence =
+            Evidence::InTrace { name: row.name.clone(), nanos: row.difference(), other_rank, step };
+        finding.evidence.insert(0, evidence);
     }
 }
 

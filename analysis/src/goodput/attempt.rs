@@ -109,9 +109,9 @@ impl Attempt {
 
     /// Returns the time until the first batch, and from there until the first step.
     pub(super) fn startup_nanos(&self) -> (u64, u64) {
-        let until = self.span.map_or(self.last_heard, |(begin, _)| begin);
-        let spoke = self.first_heard.min(until);
-        (length(self.began.min(until), spoke), length(spoke, until))
+        let first_begin = self.span.map_or(self.last_heard, |(begin, _)| begin);
+        let spoke = self.first_heard.min(first_begin);
+        (length(self.began.min(first_begin), spoke), length(spoke, first_begin))
     }
 
     /// Returns the numbers of repeated steps and of others before the first one with records.
@@ -167,17 +167,17 @@ impl Attempt {
     /// all of it is.
     fn advance(&mut self, step: Step, begin: MonoNanos, end: MonoNanos, typical: u64) -> Option<(u64, bool)> {
         let (first, before) = self.span.unwrap_or((begin, begin));
-        let from = begin.max(before);
-        if end < from {
+        let first_free = begin.max(before);
+        if end < first_free {
             return None;
         }
         let (first_step, last) = self.steps.unwrap_or((step, step));
         let missing = step.0.saturating_sub(last.0).saturating_sub(1);
-        self.book_gap(length(before, from), missing, typical);
+        self.book_gap(length(before, first_free), missing, typical);
         self.span = Some((first, end));
         self.steps = Some((first_step, last.max(step)));
         self.count += 1;
-        Some((length(from, end), from == begin))
+        Some((length(first_free, end), first_free == begin))
     }
 
     /// Books the time between two recorded steps. `missing` steps between them have no records.

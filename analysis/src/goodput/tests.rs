@@ -64,8 +64,8 @@ impl<'a> Process<'a> {
     }
 }
 
-fn millis(goodput: &Goodput, of: TimeUse) -> i64 {
-    goodput.uses.get(&of).map_or(0, |&nanos| nanos as i64 / MS)
+fn millis(goodput: &Goodput, time_use: TimeUse) -> i64 {
+    goodput.uses.get(&time_use).map_or(0, |&nanos| nanos as i64 / MS)
 }
 
 /// Returns the lifeline of a rank that is killed after step 99 and starts again at step 80.
@@ -92,7 +92,7 @@ fn killed() -> Lifeline {
 
 #[test]
 fn a_job_that_is_killed_and_repeats_steps_has_every_part_as_planted() {
-    let of = goodput(&[Some(&killed()), Some(&killed())], &[], Now::Over).unwrap();
+    let goodput = goodput(&[Some(&killed()), Some(&killed())], &[], Now::Over).unwrap();
     let expected = [
         (TimeUse::Launch, 2_000),
         (TimeUse::Setup, 3_000),
@@ -105,18 +105,18 @@ fn a_job_that_is_killed_and_repeats_steps_has_every_part_as_planted() {
         (TimeUse::Ending, 300),
         (TimeUse::Hang, 0),
     ];
-    for (one, of_rank) in expected {
-        assert_eq!(millis(&of, one), 2 * of_rank, "{one:?}: {of:#?}");
+    for (time_use, rank_millis) in expected {
+        assert_eq!(millis(&goodput, time_use), 2 * rank_millis, "{time_use:?}: {goodput:#?}");
     }
-    assert_eq!(of.total_nanos(), 2 * of.wall_nanos);
-    assert_eq!((of.repeated_steps, of.attempts.len(), of.knows_start), (20, 2, true));
-    let [first, second] = &of.attempts[..] else { panic!("{of:#?}") };
+    assert_eq!(goodput.total_nanos(), 2 * goodput.wall_nanos);
+    assert_eq!((goodput.repeated_steps, goodput.attempts.len(), goodput.knows_start), (20, 2, true));
+    let [first, second] = &goodput.attempts[..] else { panic!("{goodput:#?}") };
     assert_eq!((first.steps, first.repeated_steps, first.ranks), (Some((0, 99)), 0, 2));
     assert_eq!((second.steps, second.repeated_steps), (Some((80, 119)), 20));
-    let of_attempts: u64 = of.attempts.iter().flat_map(|attempt| attempt.uses.values()).sum();
-    assert_eq!(of_attempts, of.total_nanos());
+    let attempt_nanos: u64 = goodput.attempts.iter().flat_map(|attempt| attempt.uses.values()).sum();
+    assert_eq!(attempt_nanos, goodput.total_nanos());
     let productive = f64::from(98 * 20 + 20 * 20);
-    assert!((of.ratio - productive / (of.wall_nanos as f64 / 1e6)).abs() < 1e-12);
+    assert!((goodput.ratio - productive / (goodput.wall_nanos as f64 / 1e6)).abs() < 1e-12);
 }
 
 /// The steps of an unmodified job are recorded once they are found.
@@ -133,16 +133,20 @@ fn steps_before_the_first_record_count_at_the_usual_length() {
     let parts = computed(100, &[]);
     let (begin, end) = (MonoNanos(21 * S), MonoNanos(21 * S + 100 * MS));
     lifeline.count(&Counted { step: Step(52), begin, end, parts: Some(&parts) });
-    let of = goodput(&[Some(&lifeline)], &[], Now::Running).unwrap();
-    assert_eq!(millis(&of, TimeUse::OtherInSteps), 3_000 + 200);
-    assert_eq!(millis(&of, TimeUse::Setup), 2_000);
-    assert_eq!(of.total_nanos(), of.wall_nanos);
+    let goodput = goodput(&[Some(&lifeline)], &[], Now::Running).unwrap();
+    assert_eq!(millis(&goodput, TimeUse::OtherInSteps), 3_000 + 200);
+    assert_eq!(millis(&goodput, TimeUse::Setup), 2_000);
+    assert_eq!(goodput.total_nanos(), goodput.wall_nanos);
 
     lifeline.resumes(Step(44));
-    let of = goodput(&[Some(&lifeline)], &[], Now::Running).unwrap();
-    assert_eq!((millis(&of, TimeUse::Repeated), of.repeated_steps), (600, 6), "steps 44 to 49 are repeated");
-    assert_eq!(millis(&of, TimeUse::OtherInSteps), 3_000 + 200);
-    assert_eq!(of.total_nanos(), of.wall_nanos);
+    let goodput = super::goodput(&[Some(&lifeline)], &[], Now::Running).unwrap();
+    assert_eq!(
+        (millis(&goodput, TimeUse::Repeated), goodput.repeated_steps),
+        (600, 6),
+        "steps 44 to 49 are repeated"
+    );
+    assert_eq!(millis(&goodput, TimeUse::OtherInSteps), 3_000 + 200);
+    assert_eq!(goodput.total_nanos(), goodput.wall_nanos);
 }
 
 /// A process that waits until its predecessor is known to have ended sends all its batches late.
@@ -151,11 +155,11 @@ fn attempts_on_one_clock_are_placed_by_the_batch_that_traveled_fastest() {
     let recovery = |clock: &str| {
         let mut lifeline = Lifeline::default();
         let mut first = Process::start(&mut lifeline, 0, None, 0, S);
-        first.lifeline.on_clock(clock);
+        first.lifeline.set_clock(clock);
         (0..10).for_each(|step| first.step(step, 100, &[]));
         let end = first.at;
         lifeline.begin(1, Some(Step(9)));
-        lifeline.on_clock(clock);
+        lifeline.set_clock(clock);
         lifeline.hear(MonoNanos(end + S), ServerNanos(end + 3 * S + OFFSET));
         lifeline.repeat(Step(9), MonoNanos(end + S), MonoNanos(end + S + MS));
         millis(&goodput(&[Some(&lifeline)], &[], Now::Running).unwrap(), TimeUse::Recovery)
@@ -174,12 +178,12 @@ fn a_hang_is_one_in_a_step_between_steps_and_until_the_end() {
     process.step(12, 20_100, &[(SpanKind::Checkpoint, 20_000)]);
     process.rest(11 * S);
     let end = ServerNanos(process.at + OFFSET);
-    let of = |now| goodput(&[Some(&lifeline)], &[], now).unwrap();
-    assert_eq!(millis(&of(Now::Running), TimeUse::Hang), 12_000 + 15_000);
-    let over = of(Now::Over);
-    assert_eq!(millis(&over, TimeUse::Hang), 12_000 + 15_000 + 11_000);
-    assert_eq!(millis(&over, TimeUse::Checkpoint), 20_000);
-    assert_eq!(over, of(Now::Waiting(end)), "a hang that continues");
+    let goodput_when = |now| goodput(&[Some(&lifeline)], &[], now).unwrap();
+    assert_eq!(millis(&goodput_when(Now::Running), TimeUse::Hang), 12_000 + 15_000);
+    let finished = goodput_when(Now::Over);
+    assert_eq!(millis(&finished, TimeUse::Hang), 12_000 + 15_000 + 11_000);
+    assert_eq!(millis(&finished, TimeUse::Checkpoint), 20_000);
+    assert_eq!(finished, goodput_when(Now::Waiting(end)), "a hang that continues");
 }
 
 #[test]
@@ -191,15 +195,15 @@ fn steps_without_records_are_steps_and_a_rank_that_is_never_heard_is_in_the_sum(
     process.step(14, 100, &[]);
     process.at += 30 * MS;
     process.step(15, 100, &[]);
-    let of = goodput(&[Some(&lifeline), None], &[], Now::Running).unwrap();
-    assert_eq!(millis(&of, TimeUse::OtherInSteps), 900);
-    assert_eq!(millis(&of, TimeUse::Between), 30);
-    assert_eq!(millis(&of, TimeUse::Launch), of.wall_nanos as i64 / MS);
-    assert_eq!(of.total_nanos(), 2 * of.wall_nanos);
-    assert_eq!(goodput(&[None], &[], Now::Running), Err(Missing::NoObservedStep));
-    let before_steps = Lifeline::default();
+    let goodput = goodput(&[Some(&lifeline), None], &[], Now::Running).unwrap();
+    assert_eq!(millis(&goodput, TimeUse::OtherInSteps), 900);
+    assert_eq!(millis(&goodput, TimeUse::Between), 30);
+    assert_eq!(millis(&goodput, TimeUse::Launch), goodput.wall_nanos as i64 / MS);
+    assert_eq!(goodput.total_nanos(), 2 * goodput.wall_nanos);
+    assert_eq!(super::goodput(&[None], &[], Now::Running), Err(Missing::NoObservedStep));
+    let unstepped = Lifeline::default();
     assert_eq!(
-        goodput(&[Some(&before_steps)], &[], Now::Waiting(ServerNanos(0))),
+        super::goodput(&[Some(&unstepped)], &[], Now::Waiting(ServerNanos(0))),
         Err(Missing::NoObservedStep)
     );
 }
@@ -235,9 +239,9 @@ proptest! {
         }
         let lifelines: Vec<_> = lifelines.iter().map(Some).collect();
         let now = if is_over { Now::Over } else { Now::Waiting(ServerNanos(500 * S)) };
-        if let Ok(of) = goodput(&lifelines, &[], now) {
-            prop_assert_eq!(of.total_nanos(), of.wall_nanos * lifelines.len() as u64);
-            prop_assert!((0.0..=1.0).contains(&of.ratio));
+        if let Ok(found) = goodput(&lifelines, &[], now) {
+            prop_assert_eq!(found.total_nanos(), found.wall_nanos * lifelines.len() as u64);
+            prop_assert!((0.0..=1.0).contains(&found.ratio));
         }
     }
 }
@@ -250,7 +254,7 @@ fn a_rank_counts_only_while_the_job_has_it() {
         for &(number, seconds) in attempts {
             let done = [None, Some(9), Some(19)][number as usize];
             let mut process = Process::start(&mut lifeline, number, done, seconds * S, S);
-            process.lifeline.on_clock("boot");
+            process.lifeline.set_clock("boot");
             let first = done.map_or(0, |done| done + 1);
             (first..first + 10).for_each(|step| process.step(step, 100, &[]));
         }
@@ -258,9 +262,9 @@ fn a_rank_counts_only_while_the_job_has_it() {
     };
     let ranks = [life(&[(0, 0), (1, 5), (2, 10)]), life(&[(0, 0), (2, 10)]), life(&[(2, 10)])];
     let ranks: Vec<Option<&Lifeline>> = ranks.iter().map(Some).collect();
-    let of = goodput(&ranks, &[2, 1, 3], Now::Over).unwrap();
-    assert_eq!((of.ranks, of.wall_nanos as i64), (3, 12 * S));
-    assert_eq!(of.total_nanos() as i64, (12 + 2 + 2 + 2) * S, "{of:#?}");
-    assert_eq!(millis(&of, TimeUse::Recovery), 3_000 + 3_000 + 2 * 1_000 + 1_000, "{of:#?}");
-    assert_eq!(of.attempts.iter().map(|attempt| attempt.ranks).collect::<Vec<_>>(), [2, 1, 3]);
+    let goodput = goodput(&ranks, &[2, 1, 3], Now::Over).unwrap();
+    assert_eq!((goodput.ranks, goodput.wall_nanos as i64), (3, 12 * S));
+    assert_eq!(goodput.total_nanos() as i64, (12 + 2 + 2 + 2) * S, "{goodput:#?}");
+    assert_eq!(millis(&goodput, TimeUse::Recovery), 3_000 + 3_000 + 2 * 1_000 + 1_000, "{goodput:#?}");
+    assert_eq!(goodput.attempts.iter().map(|attempt| attempt.ranks).collect::<Vec<_>>(), [2, 1, 3]);
 }

@@ -44,7 +44,7 @@ impl Shares {
     pub(crate) fn rank(hosts: &Hosts<'_>, rank: usize, window: (ServerNanos, ServerNanos)) -> Option<Self> {
         let (host, fit) = hosts.get(rank)?;
         let window = (fit.local(window.0), fit.local(window.1));
-        let seconds = host.history.within(window);
+        let seconds = host.history.sums_within(window);
         let core_share = |figure| seconds.share(figure, HostFigure::Capacity);
         let own = core_share(HostFigure::Ran)?;
         let mut processes = vec![host.pid];
@@ -54,7 +54,7 @@ impl Shares {
             let has_same_cores = its_fit.clock == fit.clock && peer.history.cores == host.history.cores;
             if has_same_cores && !processes.contains(&peer.pid) {
                 processes.push(peer.pid);
-                peers += peer.history.within(window).share(HostFigure::Ran, HostFigure::Capacity)?;
+                peers += peer.history.sums_within(window).share(HostFigure::Ran, HostFigure::Capacity)?;
             }
         }
         Some(Self {
@@ -108,10 +108,10 @@ impl Shares {
             _ => 0.0,
         };
         let takers = [
-            (at_least(self.throttled, least), Taker::Limit),
-            (at_least(self.stolen, least), Taker::Hypervisor),
-            (at_least(self.short_of_memory, least_memory), Taker::Memory),
-            (at_least(self.paging(), least_memory), Taker::Paging),
+            (significant(self.throttled, least), Taker::Limit),
+            (significant(self.stolen, least), Taker::Hypervisor),
+            (significant(self.short_of_memory, least_memory), Taker::Memory),
+            (significant(self.paging(), least_memory), Taker::Paging),
             (contended(self.others), Taker::Processes),
             (contended(self.peers), Taker::Ranks),
         ];
@@ -155,9 +155,9 @@ impl Shares {
     pub(crate) fn slows(&self, lost_share: f64) -> Option<Taker> {
         let least_memory = MIN_SHARE.max(MEMORY_EXPLAINS * lost_share);
         let takers = [
-            (at_least(self.throttled, MIN_SHARE.max(EXPLAINS * lost_share)), Taker::Limit),
-            (at_least(self.short_of_memory, least_memory), Taker::Memory),
-            (at_least(self.paging(), least_memory), Taker::Paging),
+            (significant(self.throttled, MIN_SHARE.max(EXPLAINS * lost_share)), Taker::Limit),
+            (significant(self.short_of_memory, least_memory), Taker::Memory),
+            (significant(self.paging(), least_memory), Taker::Paging),
         ];
         let (most, taker) = takers.into_iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
         (most > 0.0).then_some(taker)
@@ -175,6 +175,6 @@ impl Shares {
     }
 }
 
-fn at_least(share: f64, least: f64) -> f64 {
+fn significant(share: f64, least: f64) -> f64 {
     if share >= least { share } else { 0.0 }
 }

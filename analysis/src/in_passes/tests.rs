@@ -47,7 +47,7 @@ fn host(all: u64, training: Option<u64>) -> Option<RankHost> {
         (HostFigure::MainWaited, training),
     ];
     for at in 1..=10 {
-        let known = figures.into_iter().filter_map(|(of, millis)| Some((of, millis? * MS)));
+        let known = figures.into_iter().filter_map(|(figure, millis)| Some((figure, millis? * MS)));
         let figures: BTreeMap<HostFigure, u64> = known.collect();
         history.add(&HostSample { at: MonoNanos(at * SECOND), cores: "0".into(), figures });
     }
@@ -96,11 +96,18 @@ fn the_account_tells_these_waits_from_compute() {
         fits: vec![Some(ClockFit::exact()); 4],
         ..fixtures::facts("waits")
     };
-    let without = report::report(&facts, &steps([0; 4])).account;
-    let of = report::report(&facts, &steps([5 * MS, 6 * MS, 5 * MS, 6 * MS]));
-    let cost = of.verdicts[0].cost_nanos_per_step * of.steps;
-    assert!(of.account.of(Spending::WaitsInPasses).abs_diff(cost) <= of.steps, "{:?}", of.account);
+    let undisturbed = report::report(&facts, &steps([0; 4])).account;
+    let waiting = report::report(&facts, &steps([5 * MS, 6 * MS, 5 * MS, 6 * MS]));
+    let cost = waiting.verdicts[0].cost_nanos_per_step * waiting.steps;
+    assert!(
+        waiting.account.nanos_of(Spending::WaitsInPasses).abs_diff(cost) <= waiting.steps,
+        "{:?}",
+        waiting.account
+    );
     let all = |account: &Account| account.entries.iter().map(|entry| entry.nanos).sum::<u64>();
-    assert_eq!((all(&of.account), without.of(Spending::WaitsInPasses)), (all(&without), 0));
-    assert!(of.spent.contains("waits within passes"), "{}", of.spent);
+    assert_eq!(
+        (all(&waiting.account), undisturbed.nanos_of(Spending::WaitsInPasses)),
+        (all(&undisturbed), 0)
+    );
+    assert!(waiting.spent.contains("waits within passes"), "{}", waiting.spent);
 }

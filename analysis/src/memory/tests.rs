@@ -39,9 +39,9 @@ fn grown(hosts: Vec<Levels>) -> Vec<MemoryGrowth> {
     growth(&Memory { ranks, hosts: &hosts, devices: &[], placement: &placement })
 }
 
-/// 1 GiB and a start of ten seconds, and then `each` bytes more per second, with what a collector leaves for some seconds.
-fn leaks(each: u64) -> impl Fn(u64) -> u64 {
-    move |second| GIB.min(second * GIB / 10) + each * second + (second % 5) * MIB
+/// 1 GiB and a start of ten seconds, and then `per_second` bytes more per second, with what a collector leaves for some seconds.
+fn leaks(per_second: u64) -> impl Fn(u64) -> u64 {
+    move |second| GIB.min(second * GIB / 10) + per_second * second + (second % 5) * MIB
 }
 
 #[test]

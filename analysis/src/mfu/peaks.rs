@@ -57,7 +57,7 @@ const PEAKS: [Peak; 19] = [
 /// Returns the peak of a device in floating-point operations per second; `None` if the device is not known, or does not
 /// have the precision.
 #[must_use]
-pub fn of(device: &str, precision: Precision) -> Option<f64> {
+pub fn peak(device: &str, precision: Precision) -> Option<f64> {
     let peak = PEAKS.iter().find(|peak| peak.names.contains(&device))?;
     let teraflops = match precision {
         Precision::Fp32 => peak.fp32,
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn a_device_is_found_by_its_whole_name_alone() {
-        let bf16 = |device| of(device, Precision::Bf16);
+        let bf16 = |device| peak(device, Precision::Bf16);
         assert_eq!(bf16("NVIDIA H100 80GB HBM3"), Some(989e12));
         assert_eq!(bf16("NVIDIA H20"), Some(148e12));
         assert_eq!(bf16("NVIDIA L40S"), Some(362e12));

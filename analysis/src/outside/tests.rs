@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 use wire::views::goodput::Attempt;
 
 use super::*;
-use crate::verdict::fixture::against_rank_1;
+use crate::verdict::fixture::finding_on_rank_1;
 use crate::wording;
 
 const S: u64 = 1_000_000_000;
 
 /// A run of two ranks in 1,000 s with these uses of each rank, and the rest in steps.
 fn goodput(attempts: u32, uses: &[(TimeUse, u64)]) -> Goodput {
-    let mut all: BTreeMap<TimeUse, u64> = uses.iter().map(|&(of, seconds)| (of, 2 * seconds * S)).collect();
+    let mut all: BTreeMap<TimeUse, u64> =
+        uses.iter().map(|&(time_use, seconds)| (time_use, 2 * seconds * S)).collect();
     let rest = 2_000 * S - all.values().sum::<u64>();
     all.insert(TimeUse::Compute, rest);
     let attempt = |number| Attempt {
@@ -51,7 +52,7 @@ fn found(goodput: &Goodput) -> Findings {
 
 fn found_with(goodput: &Goodput, waits: &[u64]) -> Findings {
     // It costs 5 ms in each of five of the 500 s.
-    let mut found = Findings { verdicts: vec![against_rank_1(Cause::Compute)], notes: Vec::new() };
+    let mut found = Findings { verdicts: vec![finding_on_rank_1(Cause::Compute)], notes: Vec::new() };
     add(&mut found, goodput, &[step(); 500], waits, 0.05);
     found
 }
@@ -78,7 +79,7 @@ fn restarts_that_cost_most_come_first_with_what_each_costs() {
 #[test]
 fn losses_in_steps_that_cost_more_come_before_restarts() {
     let goodput = goodput(2, &[(TimeUse::Recovery, 60)]);
-    let mut costly = against_rank_1(Cause::Compute);
+    let mut costly = finding_on_rank_1(Cause::Compute);
     (costly.verdict.cost_nanos_per_step, costly.verdict.affected_steps) = (S / 5, 500);
     let mut found = Findings { verdicts: vec![costly], notes: Vec::new() };
     add(&mut found, &goodput, &[step(); 500], &[], 0.05);
@@ -102,7 +103,13 @@ fn a_start_is_a_loss_if_it_is_long_in_seconds_and_in_share() {
         said.sentence,
         "The job took 3 min 40 s to reach its first step, 22.0 % of the wall time so far."
     );
-    assert!(start(30).verdicts.iter().chain(&start(30).notes).all(|one| one.verdict.cause != Cause::Start));
+    assert!(
+        start(30)
+            .verdicts
+            .iter()
+            .chain(&start(30).notes)
+            .all(|finding| finding.verdict.cause != Cause::Start)
+    );
     let mut short_share = goodput(1, &[(TimeUse::Launch, 20), (TimeUse::Setup, 200)]);
     short_share.uses.insert(TimeUse::Compute, 20_000 * S);
     short_share.wall_nanos = 10_220 * S;
@@ -113,10 +120,10 @@ fn a_start_is_a_loss_if_it_is_long_in_seconds_and_in_share() {
 fn a_start_names_the_rank_that_the_others_wait_for() {
     let goodput = goodput(1, &[(TimeUse::Launch, 20), (TimeUse::Setup, 200)]);
     let long = |waits: &[u64]| wording::verdict(found_with(&goodput, waits).verdicts[0].clone());
-    let one = long(&[190 * S, 3 * S]);
-    assert_eq!(one.culprit, Some(Culprit::Rank(1)));
+    let named = long(&[190 * S, 3 * S]);
+    assert_eq!(named.culprit, Some(Culprit::Rank(1)));
     assert_eq!(
-        one.sentence,
+        named.sentence,
         "The job took 3 min 40 s to reach its first step, 22.0 % of the wall time so far; the other ranks waited 3 min 07 s for rank 1."
     );
     assert_eq!(long(&[90 * S, 0]).culprit, Some(Culprit::All), "less than half of it");

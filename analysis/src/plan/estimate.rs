@@ -94,10 +94,10 @@ pub struct Estimate {
 
 impl Plan {
     #[must_use]
-    pub fn on(&self, ranks: u32, efficiency: Efficiency) -> Estimate {
-        let planned = self.training.on(ranks, efficiency.value());
+    pub fn estimate(&self, ranks: u32, efficiency: Efficiency) -> Estimate {
+        let planned = self.training.planned(ranks, efficiency.value());
         let checkpoints = self.failures.map(|costs| {
-            let failures = Failures::on(ranks, costs.device_between, costs.checkpoint);
+            let failures = Failures::new(ranks, costs.device_between, costs.checkpoint);
             Checkpoints { interval: failures.interval(), lost: failures.lost(costs.restart) }
         });
         let works = 1.0 - self.pipeline.map_or(0.0, Pipeline::idle);
@@ -145,12 +145,12 @@ mod tests {
 
     #[test]
     fn a_pipeline_and_failures_make_a_training_longer() {
-        let alone = plan().on(64, Efficiency::Usual(0.5));
+        let alone = plan().estimate(64, Efficiency::Usual(0.5));
         assert_eq!((alone.days, alone.days_range), (alone.planned.days, None));
         let pipeline = Some(Pipeline { stages: 4, micro_batches: 12 });
         let failures =
             Some(DeviceFailures { device_between: 64.0 * 86_400.0, checkpoint: 60.0, restart: 300.0 });
-        let estimate = Plan { pipeline, failures, ..plan() }.on(64, Efficiency::Usual(0.5));
+        let estimate = Plan { pipeline, failures, ..plan() }.estimate(64, Efficiency::Usual(0.5));
         let lost = estimate.checkpoints.unwrap().lost;
         assert!(lost > 0.0 && lost < 0.1, "{lost}");
         let days = alone.days / 0.8 / (1.0 - lost);
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn a_model_that_does_not_fit_is_bound_by_memory_before_anything_else() {
         let bound = |device_bytes, efficiency| {
-            Plan { device_bytes, ..plan() }.on(64, Efficiency::Usual(efficiency)).bound
+            Plan { device_bytes, ..plan() }.estimate(64, Efficiency::Usual(efficiency)).bound
         };
         assert_eq!(bound(None, 0.5), Bound::Compute);
         assert_eq!(bound(None, 0.49), Bound::Communication);

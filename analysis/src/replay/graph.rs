@@ -116,7 +116,7 @@ impl Graph {
         let mut line = Vec::with_capacity(3 * self.collectives.len() + 3 + self.comms);
         line.extend(ready.iter().zip(gap).map(|(ready, gap)| begin + ready + gap));
         let follow = |(at, collective): (usize, &GraphCollective)| {
-            collective.follows.map_or(f64::NEG_INFINITY, |before| transfer[before] + gap[at])
+            collective.follows.map_or(f64::NEG_INFINITY, |previous| transfer[previous] + gap[at])
         };
         line.extend(self.collectives.iter().enumerate().map(follow));
         line.extend(gap);
@@ -141,8 +141,8 @@ impl Graph {
         let (gap, rest) = rest.split_at(count);
         let mut begins = vec![0.0_f64; count];
         for (at, collective) in self.collectives.iter().enumerate() {
-            let after_last = collective.follows.map_or(f64::NEG_INFINITY, |before| {
-                begins[before] + if free == Some(before) { gap[at] } else { follow[at] }
+            let after_last = collective.follows.map_or(f64::NEG_INFINITY, |previous| {
+                begins[previous] + if free == Some(previous) { gap[at] } else { follow[at] }
             });
             begins[at] = ready[at].max(after_last);
         }
@@ -293,14 +293,14 @@ fn rank_graph(
 ) -> RankGraph {
     let mut gap = Vec::with_capacity(buckets.len());
     for (bucket, collective) in buckets.iter().zip(collectives) {
-        let free = collective.follows.map_or(i64::MIN, |before| buckets[before].end.0);
+        let free = collective.follows.map_or(i64::MIN, |previous| buckets[previous].end.0);
         gap.push((bucket.start.0 - bucket.ready.0.max(free)).max(0) as f64);
     }
     RankGraph {
         begin,
-        total: work.until(end),
-        before: work.until(work.sync),
-        ready: buckets.iter().map(|bucket| work.until(bucket.ready.0)).collect(),
+        total: work.durations_until(end),
+        before: work.durations_until(work.sync),
+        ready: buckets.iter().map(|bucket| work.durations_until(bucket.ready.0)).collect(),
         gap,
         transfer,
     }
@@ -338,7 +338,7 @@ impl Work {
 
     /// Returns true if the thread was blocked for this whole time, up to what two clocks may differ by.
     pub(super) fn is_blocked(&self, begin: i64, end: i64) -> bool {
-        let blocked = self.blocked.before(end.max(begin)) - self.blocked.before(begin);
+        let blocked = self.blocked.total_before(end.max(begin)) - self.blocked.total_before(begin);
         10.0 * blocked as f64 >= 9.0 * (end - begin) as f64
     }
 
@@ -347,8 +347,8 @@ impl Work {
     }
 
     /// Returns the local work from the begin of the step to `time`.
-    pub(super) fn until(&self, time: i64) -> Durations {
-        self.phases.each_ref().map(|phase| phase.before(time) as f64)
+    pub(super) fn durations_until(&self, time: i64) -> Durations {
+        self.phases.each_ref().map(|phase| phase.total_before(time) as f64)
     }
 }
 
@@ -363,7 +363,7 @@ impl Summed {
         Self { sums: set.sums(), set }
     }
 
-    fn before(&self, time: i64) -> u64 {
+    fn total_before(&self, time: i64) -> u64 {
         self.set.total_before(&self.sums, time)
     }
 }
@@ -372,7 +372,7 @@ impl Summed {
 fn stretches(spans: &[(i64, i64, SpanKind)], (from, to): Interval) -> [Vec<Interval>; PHASES] {
     let mut phases = [const { Vec::new() }; PHASES];
     let mut at = from;
-    let mut until = |end: i64, phase: Phase| {
+    let mut append = |end: i64, phase: Phase| {
         if at < end {
             phases[phase as usize].push((at, end));
             at = end;
@@ -380,9 +380,9 @@ fn stretches(spans: &[(i64, i64, SpanKind)], (from, to): Interval) -> [Vec<Inter
     };
     for &(begin, end, kind) in spans {
         let Some(phase) = phase_of(kind) else { continue };
-        until(begin.min(to), Phase::Other);
-        until(end.min(to), phase);
+        append(begin.min(to), Phase::Other);
+        append(end.min(to), phase);
     }
-    until(to, Phase::Other);
+    append(to, Phase::Other);
     phases
 }

@@ -40,8 +40,8 @@ impl Horizon {
 
     /// Returns the maxima with one rank's line replaced.
     pub(super) fn replaced(&self, rank: usize, line: &Line) -> Vec<f64> {
-        let without =
+        let remaining =
             |furthest: &Furthest| if furthest.rank == rank { furthest.second } else { furthest.first };
-        self.0.iter().zip(&line.0).map(|(furthest, &time)| without(furthest).max(time)).collect()
+        self.0.iter().zip(&line.0).map(|(furthest, &time)| remaining(furthest).max(time)).collect()
     }
 }

@@ -134,7 +134,7 @@ impl Mesh {
         let mut ordered: Vec<(&JoinedCollective<'_>, i64)> = joined
             .collectives
             .iter()
-            .map(|collective| Some((collective, collective.latest?.1.0)))
+            .map(|collective| Some((collective, collective.latest?.start.0)))
             .collect::<Option<_>>()?;
         // Everything that a collective waits for has started on all its ranks before.
         ordered.sort_by_key(|&(_, last_start)| last_start);
@@ -156,7 +156,7 @@ impl Mesh {
         let as_measured: Vec<Line> = self.ranks.iter().map(|rank| rank.line(&Pace::AS_MEASURED)).collect();
         let measured: Vec<&Line> = as_measured.iter().collect();
         let period = self.play(&measured);
-        let with = |lines: &[(usize, Line)]| {
+        let saving = |lines: &[(usize, Line)]| {
             let mut played = measured.clone();
             lines.iter().for_each(|(rank, line)| played[*rank] = line);
             (period - self.play(&played)) as f32
@@ -169,10 +169,10 @@ impl Mesh {
             (rank, self.ranks[rank].fixed(&self.as_others(rank, &[rank]).never_longer(), usual_begin))
         };
         let even = |rank: usize| (rank, self.ranks[rank].even(&self.even_pace(rank), usual_begin));
-        let every =
-            |line: &dyn Fn(usize) -> (usize, Line)| with(&ranks.clone().map(line).collect::<Vec<_>>());
+        let saving_of_all =
+            |line: &dyn Fn(usize) -> (usize, Line)| saving(&ranks.clone().map(line).collect::<Vec<_>>());
         let phase = |phase: usize| {
-            every(&|rank| (rank, self.ranks[rank].line(&Pace::Scaled(self.evened(rank, phase)))))
+            saving_of_all(&|rank| (rank, self.ranks[rank].line(&Pace::Scaled(self.evened(rank, phase)))))
         };
         let skew = self.ranks.iter().map(|rank| rank.begin).fold(0.0, f64::max);
         let own: Vec<f64> = self.ranks.iter().map(|rank| rank.total.iter().sum()).collect();
@@ -185,17 +185,17 @@ impl Mesh {
             measured_nanos: self.measured,
             simulated_nanos: period + skew,
             skew_nanos: skew,
-            even_nanos: every(&even),
-            even_slowest_nanos: with(&slowest.into_iter().map(even).collect::<Vec<_>>()),
-            alike_nanos: every(&alike),
-            ranks: ranks.clone().map(|rank| with(&[fixed(rank, &[rank])])).collect(),
+            even_nanos: saving_of_all(&even),
+            even_slowest_nanos: saving(&slowest.into_iter().map(even).collect::<Vec<_>>()),
+            alike_nanos: saving_of_all(&alike),
+            ranks: ranks.clone().map(|rank| saving(&[fixed(rank, &[rank])])).collect(),
             phases: std::array::from_fn(phase),
             collectives: self.collectives(&measured, period),
             unpredictable: Some(if self.has_groups() { Missing::Groups } else { Missing::WaitsMidStep }),
             before_nanos: before as f32,
             after_nanos: (mean(|rank| &rank.total) - before) as f32,
             group: slow_together(&own, self.measured).map(|ranks| SlowGroup {
-                saving_nanos: with(&ranks.iter().map(|&rank| fixed(rank, &ranks)).collect::<Vec<_>>()),
+                saving_nanos: saving(&ranks.iter().map(|&rank| fixed(rank, &ranks)).collect::<Vec<_>>()),
                 ranks: ranks.into_iter().map(|rank| rank as u32).collect(),
             }),
         }
@@ -211,12 +211,12 @@ impl Mesh {
     fn collectives(&self, measured: &[&Line], period: f64) -> Vec<ReplayedCollective> {
         let work =
             |partaker: &Partaker| self.ranks[partaker.rank].parts[partaker.part].work.iter().sum::<f64>();
-        let mut before = self.begun();
+        let mut started = self.begun();
         let mut collectives = Vec::new();
         for (at, joint) in self.joints.iter().enumerate() {
             if joint.partakers.len() == self.ranks.len() {
                 // What came before is the same with every collective that is tried.
-                let mut tried = before.clone();
+                let mut tried = started.clone();
                 tried.run(joint, measured, true);
                 self.joints[at + 1..].iter().for_each(|later| tried.run(later, measured, false));
                 collectives.push(ReplayedCollective {
@@ -228,7 +228,7 @@ impl Mesh {
                     gap_nanos: joint.usual.gap as f32,
                 });
             }
-            before.run(joint, measured, false);
+            started.run(joint, measured, false);
         }
         collectives
     }
@@ -343,7 +343,7 @@ impl Taken {
         Self { gap: median(|taken| taken.gap), transfer: median(|taken| taken.transfer) }
     }
 
-    fn at_most(self, other: Self) -> Self {
+    fn least(self, other: Self) -> Self {
         Self { gap: self.gap.min(other.gap), transfer: self.transfer.min(other.transfer) }
     }
 }
@@ -356,7 +356,7 @@ impl Rank {
 
     /// Returns the fixed rank: its local work at this pace, its begin no later and its collectives no longer than usual.
     fn fixed(&self, pace: &Pace, usual_begin: f64) -> Line {
-        self.line_of(pace, self.begin.min(usual_begin), |part| part.taken.at_most(part.usual))
+        self.line_of(pace, self.begin.min(usual_begin), |part| part.taken.least(part.usual))
     }
 
     fn even(&self, pace: &Pace, usual_begin: f64) -> Line {
@@ -457,12 +457,15 @@ impl<'a> Timeline<'a> {
         let taken = Taken { gap: (start - ready.max(free)).max(0) as f64, transfer };
         self.parts.push(Part {
             place: Waypoint { group, message_with_earlier, count: *count },
-            work: self.work.until(ready),
+            work: self.work.durations_until(ready),
             taken,
             // Known once all ranks are.
             usual: taken,
             even: taken,
-            held_at: self.work.is_blocked(start_within(self.step, record), end).then(|| self.work.until(end)),
+            held_at: self
+                .work
+                .is_blocked(start_within(self.step, record), end)
+                .then(|| self.work.durations_until(end)),
         });
         *count += 1;
         Partaker { rank, part: self.parts.len() - 1, comm }
@@ -470,10 +473,10 @@ impl<'a> Timeline<'a> {
 
     fn end(self, begin: f64) -> Rank {
         let end = self.step.record.end.0;
-        let total = self.work.until(end);
+        let total = self.work.durations_until(end);
         // A step that ends blocked waits for the last collectives. Otherwise the step does not end with them.
         let last = self.work.last_blocked().filter(|(_, to)| *to >= end);
-        let before = last.map_or(total, |(from, _)| self.work.until(from));
+        let before = last.map_or(total, |(from, _)| self.work.durations_until(from));
         Rank { begin, total, before, comms: self.free.len(), parts: self.parts }
     }
 }

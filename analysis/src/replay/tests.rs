@@ -54,7 +54,7 @@ fn step(ranks: &[Behavior], late: &[i64]) -> StepRecords {
             });
         }
     }
-    let of = |(rank, does): (usize, &Behavior)| {
+    let record = |(rank, does): (usize, &Behavior)| {
         let span = |kind, begin, end| Span {
             step: Step(7),
             kind,
@@ -83,7 +83,7 @@ fn step(ranks: &[Behavior], late: &[i64]) -> StepRecords {
             buckets: buckets[rank].clone(),
         }))
     };
-    StepRecords { step: Step(7), ranks: ranks.iter().enumerate().map(of).collect(), absent: 0 }
+    StepRecords { step: Step(7), ranks: ranks.iter().enumerate().map(record).collect(), absent: 0 }
 }
 
 fn exact(ranks: usize) -> Vec<Option<ClockFit>> {
@@ -256,7 +256,7 @@ pub(in crate::replay) fn any_sets() -> impl Strategy<Value = [Vec<bool>; 2]> {
     })
 }
 
-fn at_offsets(offsets: &[i64], ranks: usize) -> Vec<Option<ClockFit>> {
+fn shifted_fits(offsets: &[i64], ranks: usize) -> Vec<Option<ClockFit>> {
     offsets[..ranks]
         .iter()
         .map(|&offset_nanos| Some(ClockFit { offset_nanos, ..ClockFit::exact() }))
@@ -291,7 +291,7 @@ proptest! {
         let consistent = step(&does, &late);
         for records in [&consistent, &records] {
             let ranks = records.ranks.len();
-            for fits in [vec![None; ranks], exact(ranks), at_offsets(&offsets, ranks)] {
+            for fits in [vec![None; ranks], exact(ranks), shifted_fits(&offsets, ranks)] {
                 assert_no_fix_saves_more_than_all(&analyze(records, &fits))?;
             }
         }
@@ -306,11 +306,11 @@ proptest! {
         let usual = Usual::new(&graph);
         let as_measured = |rank: usize| graph.line(rank, &[1.0; PHASES], None);
         let alike = |rank: usize| graph.line(rank, &never_longer(usual.scale(&graph, rank, &[rank])), Some(&usual));
-        let with = |set: &[bool]| graph.play(|rank| if set[rank] { alike(rank) } else { as_measured(rank) });
+        let played = |set: &[bool]| graph.play(|rank| if set[rank] { alike(rank) } else { as_measured(rank) });
         let tolerance = 1e-6;
         let (none, all) = (graph.play(as_measured), graph.play(alike));
-        prop_assert!(none >= with(&some) - tolerance && with(&some) >= with(&more) - tolerance);
-        prop_assert!(with(&more) >= all - tolerance);
+        prop_assert!(none >= played(&some) - tolerance && played(&some) >= played(&more) - tolerance);
+        prop_assert!(played(&more) >= all - tolerance);
         // A rank's own fix may lengthen its segments, so it saves less.
         for fixed in 0..graph.ranks.len() {
             let own = |rank: usize| graph.line(rank, &usual.scale(&graph, rank, &[rank]), Some(&usual));
@@ -350,15 +350,15 @@ fn local_work_is_the_time_of_each_phase_less_blocked_time() {
     let spans =
         [(Forward, 5, 20), (Forward, 20, 30), (Backward, 30, 60), (Blocked, 40, 50), (Blocked, 45, 55)];
     let work = work_of(&spans, 70);
-    let until = |time: i64| {
-        let work = work.until(time);
+    let durations = |time: i64| {
+        let work = work.durations_until(time);
         [Phase::Forward, Phase::Backward, Phase::Other].map(|phase| work[phase as usize])
     };
-    assert_eq!(until(0), [0.0, 0.0, 0.0]);
-    assert_eq!(until(25), [20.0, 0.0, 5.0]);
-    assert_eq!(until(42), [25.0, 10.0, 5.0]);
-    assert_eq!(until(58), [25.0, 13.0, 5.0]);
-    assert_eq!(until(100), [25.0, 15.0, 15.0]);
+    assert_eq!(durations(0), [0.0, 0.0, 0.0]);
+    assert_eq!(durations(25), [20.0, 0.0, 5.0]);
+    assert_eq!(durations(42), [25.0, 10.0, 5.0]);
+    assert_eq!(durations(58), [25.0, 13.0, 5.0]);
+    assert_eq!(durations(100), [25.0, 15.0, 15.0]);
     assert_eq!(work.last_blocked(), Some((45, 55)));
     assert!(work.is_blocked(41, 55) && !work.is_blocked(30, 50));
 }
@@ -392,6 +392,6 @@ proptest! {
                 counted[phase as usize] += 1.0;
             }
         }
-        prop_assert_eq!(graph::Work::new(step).until(time), counted);
+        prop_assert_eq!(graph::Work::new(step).durations_until(time), counted);
     }
 }

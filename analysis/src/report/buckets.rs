@@ -133,8 +133,9 @@ mod tests {
             let key = (Reverse(collective.group), collective.bucket, collective.bytes, Function::AllReduce);
             by_bucket.entry(key).or_default().push(collective);
         }
-        let sizes =
-            |most| figures(longest(by_bucket.clone(), most)).iter().map(|of| of.bytes).collect::<Vec<_>>();
+        let sizes = |most| {
+            figures(longest(by_bucket.clone(), most)).iter().map(|size| size.bytes).collect::<Vec<_>>()
+        };
         assert_eq!(sizes(4), [2, 4, 6, 8]);
         assert_eq!(sizes(2), [4, 6]);
     }

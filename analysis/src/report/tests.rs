@@ -79,7 +79,7 @@ fn every_missing_figure_is_listed_with_its_reason() {
     // The reason for the lack of verdicts has no figure.
     assert_eq!(report.missing().len(), in_json + 1, "{json}");
     let reasons = report.missing();
-    let reason = |name| reasons.iter().find(|(of, _)| *of == name).map(|(_, reason)| (*reason).clone());
+    let reason = |name| reasons.iter().find(|(named, _)| *named == name).map(|(_, reason)| (*reason).clone());
     assert_eq!(reason("overlap"), Some(Missing::NoObservedStep));
     assert_eq!(reason("verdicts"), Some(Missing::TooFewSteps { observed: 0, needed: 20 }));
     let unmodified = RunFacts { instrumentation: Instrumentation::Nccl, ranks: 2, ..facts("r") };

@@ -11,19 +11,25 @@ const KEPT: usize = 512;
 /// largest ones an exponential tail (peaks over threshold with shape 0; Pickands, 1975).
 #[derive(Clone, Debug)]
 pub(super) struct Deviations {
-    /// Deviations in descending order. One of a group has its mean, and the share of all deviations that lie in the groups
-    /// up to it.
-    descending: Vec<(f64, f64)>,
+    descending: Vec<DeviationGroup>,
+}
+
+/// Deviations that are next to each other in their order.
+#[derive(Clone, Copy, Debug)]
+struct DeviationGroup {
+    mean: f64,
+    /// The share of all deviations that lie in this group and in those before it.
+    share: f64,
 }
 
 impl Deviations {
     /// Takes the work of each rank in each step; the inner list has the steps of a rank.
     pub(super) fn new(ranks: &[Vec<f64>]) -> Self {
-        let of_rank = |works: &Vec<f64>| {
+        let deviations = |works: &Vec<f64>| {
             let mean = stats::mean(works.iter().copied()).unwrap_or(0.0);
             works.iter().map(move |work| work - mean).collect::<Vec<_>>()
         };
-        let mut all: Vec<f64> = ranks.iter().flat_map(of_rank).collect();
+        let mut all: Vec<f64> = ranks.iter().flat_map(deviations).collect();
         all.sort_by(|a, b| b.total_cmp(a));
         let (largest, others) = all.split_at(all.len().min(KEPT));
         let groups = others.chunks(others.len().div_ceil(KEPT).max(1));
@@ -31,7 +37,7 @@ impl Deviations {
         let descending = largest.chunks(1).chain(groups).map(|group| {
             taken += group.len();
             let mean = group.iter().sum::<f64>() / group.len() as f64;
-            (mean, taken as f64 / all.len() as f64)
+            DeviationGroup { mean, share: taken as f64 / all.len() as f64 }
         });
         Self { descending: descending.collect() }
     }
@@ -39,17 +45,17 @@ impl Deviations {
     /// Returns the expected maximum of so many draws, with an exponential tail in place of the `above` largest deviations.
     fn expected_maximum(&self, draws: u32, above: usize) -> f64 {
         let (tail, body) = self.descending.split_at(above.min(self.descending.len() / 2));
-        let share = tail.last().map_or(0.0, |point| point.1);
-        let threshold = body.first().map_or(0.0, |point| point.0);
-        let excess = stats::mean(tail.iter().map(|point| point.0 - threshold)).unwrap_or(0.0);
+        let share = tail.last().map_or(0.0, |group| group.share);
+        let threshold = body.first().map_or(0.0, |group| group.mean);
+        let excess = stats::mean(tail.iter().map(|group| group.mean - threshold)).unwrap_or(0.0);
         // The probability that no draw is among the largest ones of this share.
         let none_in = |share: f64| (1.0 - share).max(0.0).powi(draws as i32);
         let mut none_larger = none_in(share);
-        let of_body: f64 = body
+        let body_maximum: f64 = body
             .iter()
-            .map(|&(deviation, share)| {
-                let none = none_in(share);
-                deviation * (std::mem::replace(&mut none_larger, none) - none)
+            .map(|group| {
+                let none = none_in(group.share);
+                group.mean * (std::mem::replace(&mut none_larger, none) - none)
             })
             .sum();
         // The largest of m exponential draws is the m-th harmonic number on average, and m is binomial.
@@ -60,7 +66,7 @@ impl Deviations {
                 (1.0 - none) / f64::from(most)
             })
             .sum();
-        of_body + threshold * (1.0 - none_in(share)) + excess * harmonic
+        body_maximum + threshold * (1.0 - none_in(share)) + excess * harmonic
     }
 
     /// Returns what unevenness that costs `nanos` on `from` ranks costs on `to` ranks, if it is proportional to the expected

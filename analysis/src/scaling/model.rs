@@ -112,13 +112,13 @@ impl Model {
         );
         // The prediction for one rank does not use the communication model, so the model's error does not widen its
         // band.
-        let off = if ranks == 1 { 0.0 } else { self.band_error() };
+        let error = if ranks == 1 { 0.0 } else { self.band_error() };
         ScalingPrediction {
             ranks,
             step_nanos: self.fit.step(ranks, Latency::Ring, Unevenness::Grows),
             efficiency,
-            efficiency_low: low.min(efficiency) / (1.0 + off),
-            efficiency_high: (high.max(efficiency) * (1.0 + off)).min(1.0),
+            efficiency_low: low.min(efficiency) / (1.0 + error),
+            efficiency_high: (high.max(efficiency) * (1.0 + error)).min(1.0),
         }
     }
 

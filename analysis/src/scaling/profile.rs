@@ -87,8 +87,7 @@ impl Profile {
         Some(self.play(chain))
     }
 
-    /// Returns (bytes, time) points: the bytes of gradient that are ready at that time.
-    fn readiness(&self) -> Option<Vec<(f64, f64)>> {
+    fn readiness(&self) -> Option<Vec<ReadyPoint>> {
         let (first, last) = (self.collectives.first()?, self.collectives.last()?);
         let rest = self.bytes() as f64 - first.bytes;
         if rest <= 0.0 {
@@ -96,11 +95,11 @@ impl Profile {
         }
         // The first bucket is assumed to fill as fast as the others.
         let begin = (first.ready - (last.ready - first.ready) / rest * first.bytes).max(0.0);
-        let mut points = vec![(0.0, begin)];
+        let mut points = vec![ReadyPoint { bytes: 0.0, time: begin }];
         let mut sum = 0.0;
         points.extend(self.collectives.iter().map(|collective| {
             sum += collective.bytes;
-            (sum, collective.ready)
+            ReadyPoint { bytes: sum, time: collective.ready }
         }));
         Some(points)
     }
@@ -112,13 +111,20 @@ impl Profile {
     }
 }
 
+/// The bytes of gradient that are ready at a time.
+#[derive(Clone, Copy)]
+struct ReadyPoint {
+    bytes: f64,
+    time: f64,
+}
+
 /// Interpolates linearly between the points; constant after the last one.
-fn ready_at(points: &[(f64, f64)], bytes: f64) -> f64 {
-    let after = points.partition_point(|point| point.0 < bytes);
-    match (points.get(after.wrapping_sub(1)), points.get(after)) {
-        (Some(a), Some(b)) => a.1 + (b.1 - a.1) * (bytes - a.0) / (b.0 - a.0),
-        (_, Some(b)) => b.1,
-        (Some(a), None) => a.1,
+fn ready_at(points: &[ReadyPoint], bytes: f64) -> f64 {
+    let next = points.partition_point(|point| point.bytes < bytes);
+    match (points.get(next.wrapping_sub(1)), points.get(next)) {
+        (Some(a), Some(b)) => a.time + (b.time - a.time) * (bytes - a.bytes) / (b.bytes - a.bytes),
+        (_, Some(b)) => b.time,
+        (Some(a), None) => a.time,
         (None, None) => 0.0,
     }
 }

@@ -68,26 +68,26 @@ pub fn predict(
 fn step(model: &Model, scenario: &Scenario) -> Option<Predicted> {
     let fit = model.fit();
     let value = fit.changed_step(scenario, Latency::Ring, Unevenness::Grows)?;
-    let of =
+    let changed_step =
         |fit: &Fit, latency, unevenness| fit.changed_step(scenario, latency, unevenness).unwrap_or(value);
     let (mut low, mut high) = model.band(
-        |fit| of(fit, Latency::Tree, Unevenness::Stays),
-        |fit| of(fit, Latency::Ring, Unevenness::GrowsMost),
+        |fit| changed_step(fit, Latency::Tree, Unevenness::Stays),
+        |fit| changed_step(fit, Latency::Ring, Unevenness::GrowsMost),
     );
     if scenario.cap_mib.is_some() {
         // A fit to few bucket sizes says little about the latency. Without latency, many small buckets cost as much as a few large
         // ones.
-        let without_latency = of(&fit.proportional(), Latency::Ring, Unevenness::Grows);
+        let without_latency = changed_step(&fit.proportional(), Latency::Ring, Unevenness::Grows);
         (low, high) = (low.min(without_latency), high.max(without_latency));
     }
-    let off = match scenario.ranks {
+    let error = match scenario.ranks {
         // The step of one rank does not use the communication model.
         Some(1) => 1.0,
         _ => 1.0 + model.band_error() + cap_error(fit, scenario),
     };
     let margin = OF_CHANGE * changed_transfers(fit, scenario, value);
-    let low = (low.min(value) / off - margin).max(fit.profile.alone().min(value));
-    Some(Predicted { value, low, high: high.max(value) * off + margin })
+    let low = (low.min(value) / error - margin).max(fit.profile.alone().min(value));
+    Some(Predicted { value, low, high: high.max(value) * error + margin })
 }
 
 /// Returns `work` / step time, with the band of the step time.
@@ -149,18 +149,18 @@ impl Fit {
 
 fn check(scenario: &Scenario) -> Result<(), NotPredicted> {
     let Scenario { ranks, bandwidth, link, latency, compression, cap_mib } = *scenario;
-    let within = |name, value: f64, (least, most): (f64, f64)| {
+    let check_range = |name, value: f64, (least, most): (f64, f64)| {
         if value >= least && value <= most {
             return Ok(());
         }
         Err(NotPredicted::OutOfRange { name, value, range: format!("from {least} to {most}") })
     };
-    within("ranks", f64::from(ranks.unwrap_or(1)), (1.0, f64::from(MAX_RANKS)))?;
-    within("bandwidth", bandwidth, (1.0 / MOST, MOST))?;
-    within("link", link, (1.0 / MOST, 1.0))?;
-    within("latency", latency, (0.0, MOST))?;
-    within("compression", compression, (1.0, MOST))?;
-    within("the bucket cap in MiB", cap_mib.unwrap_or(1.0), (1.0 / MOST, MAX_CAP_MIB))
+    check_range("ranks", f64::from(ranks.unwrap_or(1)), (1.0, f64::from(MAX_RANKS)))?;
+    check_range("bandwidth", bandwidth, (1.0 / MOST, MOST))?;
+    check_range("link", link, (1.0 / MOST, 1.0))?;
+    check_range("latency", latency, (0.0, MOST))?;
+    check_range("compression", compression, (1.0, MOST))?;
+    check_range("the bucket cap in MiB", cap_mib.unwrap_or(1.0), (1.0 / MOST, MAX_CAP_MIB))
 }
 
 #[cfg(test)]

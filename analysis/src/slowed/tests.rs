@@ -42,7 +42,7 @@ fn host_with(more: &[(HostFigure, u64)]) -> Option<RankHost> {
             (HostFigure::Waited, 0),
         ];
         let figures: BTreeMap<HostFigure, u64> =
-            usual.iter().chain(more).map(|&(of, millis)| (of, millis * MS)).collect();
+            usual.iter().chain(more).map(|&(figure, millis)| (figure, millis * MS)).collect();
         history.add(&HostSample { at: MonoNanos(at * SECOND), cores: "0".into(), figures });
     }
     Some(RankHost { pid: 1, history: Arc::new(history) })

@@ -21,7 +21,7 @@ const TRAINING: [&str; 5] =
 
 /// In which stacks the time is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum During {
+pub enum LossPlace {
     /// Those of the data loader, in its worker processes if it has any.
     Input,
     /// Those of the optimizer.
@@ -54,7 +54,7 @@ pub fn workers_at_work(profile: &Profile) -> Option<f64> {
 /// evaluations are pauses of their own, although they read data too: a stack through a function in which one of `pauses` begins does not
 /// count. If this function trains as well, only the line of the pause does not count.
 #[must_use]
-pub fn busiest(profile: &Profile, during: During, pauses: &[&Frame]) -> Option<Place> {
+pub fn busiest(profile: &Profile, loss_place: LossPlace, pauses: &[&Frame]) -> Option<Place> {
     let is_in_pause = |stack: &Stack| {
         let mut frames = frames_of(profile, stack).into_iter();
         frames.any(|frame| {
@@ -62,8 +62,8 @@ pub fn busiest(profile: &Profile, during: During, pauses: &[&Frame]) -> Option<P
             pauses.iter().filter(is_at).any(|pause| pause.line == frame.line || !trains(profile, pause))
         })
     };
-    let place = |role| place_of_role(profile, role, during, &is_in_pause);
-    let workers = (during == During::Input).then(|| place(ThreadRole::Worker)).flatten();
+    let place = |role| place_of_role(profile, role, loss_place, &is_in_pause);
+    let workers = (loss_place == LossPlace::Input).then(|| place(ThreadRole::Worker)).flatten();
     workers.or_else(|| place(ThreadRole::Main))
 }
 
@@ -79,7 +79,7 @@ fn trains(profile: &Profile, function: &Frame) -> bool {
 fn place_of_role(
     profile: &Profile,
     role: ThreadRole,
-    during: During,
+    loss_place: LossPlace,
     is_in_pause: &dyn Fn(&Stack) -> bool,
 ) -> Option<Place> {
     let mut counts: BTreeMap<(&str, &str, u32), (u64, &Frame)> = BTreeMap::new();
@@ -87,7 +87,7 @@ fn place_of_role(
     for thread in profile.threads.iter().filter(|thread| thread.role == role) {
         samples += thread.samples;
         for stack in &thread.stacks {
-            if let Some(own) = own_frame(profile, stack, role, during).filter(|_| !is_in_pause(stack)) {
+            if let Some(own) = own_frame(profile, stack, role, loss_place).filter(|_| !is_in_pause(stack)) {
                 let key = (own.function.as_str(), own.file.as_str(), own.line);
                 counts.entry(key).or_insert((0, own)).0 += stack.count;
             }
@@ -107,14 +107,19 @@ fn place_of_role(
 }
 
 /// Returns the innermost frame of the user's code, if the stack is one of those in which the time is lost.
-fn own_frame<'a>(profile: &'a Profile, stack: &Stack, role: ThreadRole, during: During) -> Option<&'a Frame> {
+fn own_frame<'a>(
+    profile: &'a Profile,
+    stack: &Stack,
+    role: ThreadRole,
+    loss_place: LossPlace,
+) -> Option<&'a Frame> {
     let frames = frames_of(profile, stack);
     let is_in = |part: &str| frames.iter().any(|frame| frame.file.contains(part));
-    let is_wanted = match (during, role) {
-        (During::Input, ThreadRole::Worker) => is_in(WORKER_FETCHES),
-        (During::Input, _) => is_in(LOADER),
-        (During::Optimizer, _) => is_in("torch/optim/"),
-        (During::Outside, _) => !is_in(LOADER) && !TRAINING.iter().any(|part| is_in(part)),
+    let is_wanted = match (loss_place, role) {
+        (LossPlace::Input, ThreadRole::Worker) => is_in(WORKER_FETCHES),
+        (LossPlace::Input, _) => is_in(LOADER),
+        (LossPlace::Optimizer, _) => is_in("torch/optim/"),
+        (LossPlace::Outside, _) => !is_in(LOADER) && !TRAINING.iter().any(|part| is_in(part)),
     };
     let own = frames.iter().rev().find(|frame| !is_library(frame));
     own.copied().filter(|_| is_wanted)
@@ -140,14 +145,14 @@ mod tests {
             &[(&[LOOP, NEXT, FETCH, GET], 60), (&[("<module>", "train.py", 13), BACKWARD], 40)],
         )]);
         assert_eq!(
-            busiest(&alone, During::Input, &[]).map(|place| place.at()),
+            busiest(&alone, LossPlace::Input, &[]).map(|place| place.location()),
             Some("train.py:5 (__getitem__)".into())
         );
         let queue = ("get", "/lib/python3.11/queue.py", 171);
         let main = [(&[LOOP, NEXT, queue][..], 90)];
         let busy = [(&[FETCH, GET][..], 80), (&[queue][..], 20)];
         let with_workers = profile(&[(ThreadRole::Main, &main[..]), (ThreadRole::Worker, &busy[..])]);
-        let place = busiest(&with_workers, During::Input, &[]).unwrap();
+        let place = busiest(&with_workers, LossPlace::Input, &[]).unwrap();
         assert_eq!((place.role, place.frame.line), (ThreadRole::Worker, 5));
     }
 
@@ -159,14 +164,14 @@ mod tests {
             &[(&[validate, ("validate", "train.py", 60), NEXT, FETCH], 70), (&[LOOP, NEXT], 30)],
         )]);
         let pause = Frame { function: "main".into(), file: "train.py".into(), line: 30 };
-        let line = |pauses: &[&Frame]| busiest(&own, During::Input, pauses).map(|place| place.frame.line);
+        let line = |pauses: &[&Frame]| busiest(&own, LossPlace::Input, pauses).map(|place| place.frame.line);
         assert_eq!((line(&[]), line(&[&pause])), (Some(60), Some(12)));
         // Where `eval()` is called, and not where the loader is read.
         let begins = Frame { function: "validate".into(), file: "train.py".into(), line: 55 };
         assert_eq!(line(&[&begins]), Some(12));
         let in_the_loop = Frame { function: "<module>".into(), file: "train.py".into(), line: 20 };
         let trains = profile(&[(ThreadRole::Main, &[(&[LOOP, NEXT], 60), (&[LOOP, BACKWARD_PASS], 40)])]);
-        let line = busiest(&trains, During::Input, &[&in_the_loop]).map(|place| place.frame.line);
+        let line = busiest(&trains, LossPlace::Input, &[&in_the_loop]).map(|place| place.frame.line);
         assert_eq!(line, Some(12), "another line of a function that trains");
     }
 
@@ -185,9 +190,10 @@ mod tests {
             ThreadRole::Main,
             &[(&[LOOP, BACKWARD], 50), (&[LOOP, log], 15), (&[LOOP, save, write], 25), (&[LOOP, NEXT], 10)],
         )]);
-        let line = |pauses: &[&Frame]| busiest(&own, During::Outside, pauses).map(|place| place.frame.line);
+        let line =
+            |pauses: &[&Frame]| busiest(&own, LossPlace::Outside, pauses).map(|place| place.frame.line);
         assert_eq!(line(&[]), Some(7));
         assert_eq!(line(&[&Frame { function: "save".into(), file: "train.py".into(), line: 50 }]), Some(40));
-        assert_eq!(busiest(&own, During::Optimizer, &[]), None);
+        assert_eq!(busiest(&own, LossPlace::Optimizer, &[]), None);
     }
 }

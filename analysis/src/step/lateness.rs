@@ -11,50 +11,56 @@ const AT_ONCE_NANOS: i64 = 30_000;
 /// Returns by how much the last rank started after the one before it, in nanoseconds; `None` if their clocks may be wrong by
 /// as much.
 pub(super) fn last_by(collective: &JoinedCollective<'_>) -> Option<u64> {
-    let (rank, last) = collective.latest?;
-    let others = collective.members.iter().filter(|member| member.rank != rank);
+    let last = collective.latest?;
+    let others = collective.members.iter().filter(|member| member.rank != last.rank);
     let (before, bound) = others.filter_map(|member| Some((member.start?, member.wait.bound))).max()?;
-    Some((last - before).max(0).unsigned_abs()).filter(|&nanos| nanos >= bound)
+    Some((last.start - before).max(0).unsigned_abs()).filter(|&nanos| nanos >= bound)
 }
 
 /// Returns the part of [`last_by`] that is new. A rank that was last in the collective before as well, and fell no further behind since, is
 /// late once and not twice, if the others had enqueued this collective when that one ended.
 pub(super) fn newly_late(
     collective: &JoinedCollective<'_>,
-    before: Option<&JoinedCollective<'_>>,
+    previous: Option<&JoinedCollective<'_>>,
 ) -> Option<u64> {
-    let by = last_by(collective)?;
-    let (rank, _) = collective.latest?;
-    let is_of_same = |before: &&JoinedCollective<'_>| {
-        before.comm == collective.comm && before.latest.is_some_and(|(last, _)| last == rank)
+    let lateness = last_by(collective)?;
+    let rank = collective.latest?.rank;
+    let is_of_same = |previous: &&JoinedCollective<'_>| {
+        previous.comm == collective.comm && previous.latest.is_some_and(|last| last.rank == rank)
     };
-    let Some(before) =
-        before.filter(is_of_same).filter(|before| is_enqueued_behind(collective, before, rank))
+    let Some(previous) =
+        previous.filter(is_of_same).filter(|previous| is_enqueued_behind(collective, previous, rank))
     else {
-        return Some(by);
+        return Some(lateness);
     };
-    let more = behind(collective, rank)?.saturating_sub(behind(before, rank)?);
-    Some(by.min(more.max(0).unsigned_abs()))
+    let more = lag(collective, rank)?.saturating_sub(lag(previous, rank)?);
+    Some(lateness.min(more.max(0).unsigned_abs()))
 }
 
 /// Returns true if most ranks other than the last one started a collective as soon as they had ended the one before it.
-fn is_enqueued_behind(collective: &JoinedCollective<'_>, before: &JoinedCollective<'_>, last: usize) -> bool {
-    let pairs = || collective.members.iter().zip(&before.members);
-    let starts_at_once =
-        |(own, before): &(&Member<'_>, &Member<'_>)| own.record.start - before.record.end <= AT_ONCE_NANOS;
-    let is_measured = |(own, before): (&Member<'_>, &Member<'_>)| {
-        own.rank == before.rank && own.record.source == Source::ActivityRecord
+fn is_enqueued_behind(
+    collective: &JoinedCollective<'_>,
+    previous: &JoinedCollective<'_>,
+    last: usize,
+) -> bool {
+    let pairs = || collective.members.iter().zip(&previous.members);
+    let starts_at_once = |(own, previous): &(&Member<'_>, &Member<'_>)| {
+        own.record.start - previous.record.end <= AT_ONCE_NANOS
+    };
+    let is_measured = |(own, previous): (&Member<'_>, &Member<'_>)| {
+        own.rank == previous.rank && own.record.source == Source::ActivityRecord
     };
     let others = || pairs().filter(|(own, _)| own.rank != last);
     pairs().all(is_measured) && 2 * others().filter(starts_at_once).count() > others().count()
 }
 
 /// Returns by how much later than all others a rank was ready for a collective, in nanoseconds.
-fn behind(collective: &JoinedCollective<'_>, rank: usize) -> Option<i64> {
+fn lag(collective: &JoinedCollective<'_>, rank: usize) -> Option<i64> {
     // The clock does not drift noticeably from ready to start.
     let ready = |member: &Member<'_>| Some(member.start? + (member.record.ready - member.record.start));
-    let of = |is_own: bool| collective.members.iter().filter(move |member| (member.rank == rank) == is_own);
-    Some(of(true).filter_map(ready).max()? - of(false).filter_map(ready).max()?)
+    let members =
+        |is_own: bool| collective.members.iter().filter(move |member| (member.rank == rank) == is_own);
+    Some(members(true).filter_map(ready).max()? - members(false).filter_map(ready).max()?)
 }
 
 #[cfg(test)]
@@ -95,9 +101,12 @@ mod tests {
         let records = StepRecords { step, ranks: of_ranks.map(rank).to_vec(), absent: 0 };
         let fits = vec![Some(ClockFit::exact()); 3];
         let joined = Joined::new(&records, &fits);
-        let before = std::iter::once(None).chain(joined.collectives.iter().map(Some));
-        let newly =
-            joined.collectives.iter().zip(before).map(|(collective, before)| newly_late(collective, before));
+        let previous = std::iter::once(None).chain(joined.collectives.iter().map(Some));
+        let newly = joined
+            .collectives
+            .iter()
+            .zip(previous)
+            .map(|(collective, previous)| newly_late(collective, previous));
         newly.map(|nanos| Some(nanos? / US.unsigned_abs())).collect()
     }
 

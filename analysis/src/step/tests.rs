@@ -236,13 +236,17 @@ fn the_part_of_another_steps_collective_is_communication_and_no_collective_of_th
     assert_eq!((found.comm_nanos, found.hidden_nanos), (50, 30));
     assert_eq!((found.part(Part::ExposedTransfer), found.part(Part::Other)), (20, 10));
     assert_eq!(found.tail_nanos, Some(5), "the step does not wait for it");
-    assert_eq!(step.collectives.iter().map(|one| one.seq).collect::<Vec<_>>(), [Seq(0)]);
+    assert_eq!(step.collectives.iter().map(|collective| collective.seq).collect::<Vec<_>>(), [Seq(0)]);
 }
 
 #[test]
 fn what_a_collective_takes_beyond_the_step_is_neither_hidden_nor_exposed_in_it() {
     let step = analyze(&computes_until_70(vec![bucket(0, -30, 10), bucket(1, -30, -10)]), &[exact(0, 0)]);
-    let times: Vec<_> = step.collectives.iter().map(|one| (one.duration_nanos, one.hidden_nanos)).collect();
+    let times: Vec<_> = step
+        .collectives
+        .iter()
+        .map(|collective| (collective.duration_nanos, collective.hidden_nanos))
+        .collect();
     assert_eq!(times, [(10, 10), (0, 0)]);
     assert_eq!(step.ranks[0].as_ref().unwrap().comm_nanos, 10);
 }

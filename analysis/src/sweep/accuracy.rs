@@ -43,8 +43,8 @@ mod tests {
         assert_eq!(stated(&[label("team", "0.5", 0)]), Ok(None));
         assert_eq!(stated(&[label("team", "nlp", 0), label("accuracy", "0.973", 2)]), Ok(Some(0.973)));
         assert_eq!(stated(&[label("accuracy", "0.50", 0), label("accuracy", "0.5", 1)]), Ok(Some(0.5)));
-        let of_software = AttributeRanks { kind: AttributeKind::Software, ..label("accuracy", "1.2.3", 0) };
-        assert_eq!(stated(&[of_software]), Ok(None));
+        let software = AttributeRanks { kind: AttributeKind::Software, ..label("accuracy", "1.2.3", 0) };
+        assert_eq!(stated(&[software]), Ok(None));
     }
 
     #[test]

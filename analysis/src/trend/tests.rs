@@ -78,7 +78,7 @@ fn growth_of_any_course_is_found_with_its_slope() {
 fn a_step_a_dent_and_growth_that_levels_off_are_no_trend() {
     let mut random = ChaCha8Rng::seed_from_u64(2);
     let steps = 600;
-    let of = |shape: &dyn Fn(f64) -> f64, random: &mut ChaCha8Rng| {
+    let trend_with = |shape: &dyn Fn(f64) -> f64, random: &mut ChaCha8Rng| {
         let noise = noise(Noise::White, steps, 0.03, random);
         rising(&series(noise.iter().enumerate().map(|(at, off)| 1.0 + off + shape(at as f64 / steps as f64))))
     };
@@ -88,7 +88,7 @@ fn a_step_a_dent_and_growth_that_levels_off_are_no_trend() {
     let falls = |x: f64| 1.0 - x;
     let shapes: [&dyn Fn(f64) -> f64; 4] = [&level, &dent, &fills, &falls];
     for shape in shapes {
-        assert_eq!(of(shape, &mut random), None);
+        assert_eq!(trend_with(shape, &mut random), None);
     }
     assert_eq!(rising(&series((0..90).map(f64::from))), None, "too few");
     assert_eq!(rising(&series((0..200).map(|_| 1.0))), None, "all equal");

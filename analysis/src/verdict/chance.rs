@@ -72,12 +72,12 @@ mod tests {
         Delay { rank, nanos, group: Group::from_ranks(0..ranks), first: 0 }
     }
 
-    fn delays(of: &[(usize, u64)], ranks: usize) -> Vec<Delay> {
-        of.iter().map(|&(rank, micros)| delay(rank, micros as f64 * 1e3, ranks)).collect()
+    fn delays(late: &[(usize, u64)], ranks: usize) -> Vec<Delay> {
+        late.iter().map(|&(rank, micros)| delay(rank, micros as f64 * 1e3, ranks)).collect()
     }
 
-    fn chance_of(of: &[(usize, u64)], ranks: usize) -> f64 {
-        let delays = delays(of, ranks);
+    fn chance_of(late: &[(usize, u64)], ranks: usize) -> f64 {
+        let delays = delays(late, ranks);
         let worst = scores(&delays, ranks).into_iter().fold(0.0, f64::max);
         chance(&delays, ranks, worst)
     }

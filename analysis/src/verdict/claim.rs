@@ -22,12 +22,12 @@ pub(super) struct Claim {
 impl Claim {
     pub(super) fn new(step: &StepAnalysis) -> Option<Self> {
         match trusted(step) {
-            Some(replay) => Self::by_replay(replay),
-            None => Self::by_own_work(step),
+            Some(replay) => Self::from_replay(replay),
+            None => Self::from_own_work(step),
         }
     }
 
-    fn by_replay(replay: &Replay) -> Option<Self> {
+    fn from_replay(replay: &Replay) -> Option<Self> {
         let (rank, &saving) = replay.ranks.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1))?;
         let group = replay.group.as_ref().filter(|group| group.saving_nanos > GROUP_GAIN * saving.max(0.0));
         let (mut ranks, nanos) = match group {
@@ -39,7 +39,7 @@ impl Claim {
     }
 
     /// Claims the difference between the longest local work and the next longest, for steps that cannot be replayed.
-    fn by_own_work(step: &StepAnalysis) -> Option<Self> {
+    fn from_own_work(step: &StepAnalysis) -> Option<Self> {
         let mut own = own_work(step)?;
         own.sort_unstable_by(|a, b| b.cmp(a));
         let &(longest, rank) = own.first()?;
@@ -48,7 +48,7 @@ impl Claim {
     }
 
     /// Returns what the claim attributes to exactly these ranks, in nanoseconds; 0 if it names other ranks.
-    pub(super) fn against(&self, ranks: &[usize]) -> f64 {
+    pub(super) fn nanos_against(&self, ranks: &[usize]) -> f64 {
         if self.ranks == ranks { self.nanos } else { 0.0 }
     }
 }
@@ -60,7 +60,7 @@ pub(super) fn saving(step: &StepAnalysis, claim: Option<&Claim>, ranks: &[usize]
         ([rank], None) => ahead(step, *rank),
         _ => None,
     };
-    signed.unwrap_or_else(|| claim.map_or(0.0, |claim| claim.against(ranks)))
+    signed.unwrap_or_else(|| claim.map_or(0.0, |claim| claim.nanos_against(ranks)))
 }
 
 /// Returns [`saving`] less what the pauses of `ranks` explain of it. Recorded pauses have findings of their own
@@ -68,8 +68,8 @@ pub(super) fn saving(step: &StepAnalysis, claim: Option<&Claim>, ranks: &[usize]
 pub(super) fn unpaused(step: &StepAnalysis, claim: Option<&Claim>, ranks: &[usize]) -> f64 {
     let saving = saving(step, claim, ranks);
     let paused = |named: bool| {
-        let those = step.present().filter(|(rank, _)| ranks.contains(rank) == named);
-        stats::mean(those.map(|(_, rank)| rank.part(Part::Pause) as f64)).unwrap_or(0.0)
+        let side = step.present().filter(|(rank, _)| ranks.contains(rank) == named);
+        stats::mean(side.map(|(_, rank)| rank.part(Part::Pause) as f64)).unwrap_or(0.0)
     };
     let explained = (paused(true) - paused(false)).clamp(0.0, saving.max(0.0));
     saving - explained
@@ -83,7 +83,10 @@ fn trusted(step: &StepAnalysis) -> Option<&Replay> {
 fn ahead(step: &StepAnalysis, rank: usize) -> Option<f64> {
     let own = own_work(step)?;
     let longest = |is_own: bool| {
-        own.iter().filter(|(_, of)| (*of == rank) == is_own).map(|&(nanos, _)| nanos as f64).reduce(f64::max)
+        own.iter()
+            .filter(|(_, other)| (*other == rank) == is_own)
+            .map(|&(nanos, _)| nanos as f64)
+            .reduce(f64::max)
     };
     Some(longest(true)? - longest(false)?)
 }

@@ -48,8 +48,8 @@ pub(super) fn onset(
     let first = episodes.first().filter(|first| first.start >= CHANGE_STEPS)?;
     let watched = &steps[..first.end];
     let own = |step: &&StepAnalysis, suspect: bool| {
-        let those = step.present().filter(|(rank, _)| ranks.contains(rank) == suspect);
-        stats::mean(those.map(|(_, rank)| rank.own_nanos() as f64)).unwrap_or(0.0)
+        let side = step.present().filter(|(rank, _)| ranks.contains(rank) == suspect);
+        stats::mean(side.map(|(_, rank)| rank.own_nanos() as f64)).unwrap_or(0.0)
     };
     let excess: Vec<f64> = watched.iter().map(|step| own(step, true) - own(step, false)).collect();
     let change = change_point(&excess)?;
@@ -91,15 +91,15 @@ mod tests {
 
     #[test]
     fn episodes_determine_persistence_and_state() {
-        let of = |episodes: &[Range<usize>]| (persistence(episodes, 200), state(episodes, 200));
-        let once = |episode: Range<usize>| of(std::slice::from_ref(&episode));
+        let course = |episodes: &[Range<usize>]| (persistence(episodes, 200), state(episodes, 200));
+        let once = |episode: Range<usize>| course(std::slice::from_ref(&episode));
         assert_eq!(once(0..200), (Persistence::Persistent, VerdictState::Active));
         assert_eq!(once(0..120), (Persistence::Transient, VerdictState::Resolved));
         assert_eq!(once(80..200), (Persistence::Onset, VerdictState::Active));
         assert_eq!(once(80..120), (Persistence::Transient, VerdictState::Resolved));
-        assert_eq!(of(&[30..80, 120..160]), (Persistence::Recurring, VerdictState::Recurring));
-        assert_eq!(of(&[30..80, 120..200]), (Persistence::Recurring, VerdictState::Recurring));
+        assert_eq!(course(&[30..80, 120..160]), (Persistence::Recurring, VerdictState::Recurring));
+        assert_eq!(course(&[30..80, 120..200]), (Persistence::Recurring, VerdictState::Recurring));
         let long_ago = [10..30, 50..70];
-        assert_eq!(of(&long_ago), (Persistence::Recurring, VerdictState::Resolved));
+        assert_eq!(course(&long_ago), (Persistence::Recurring, VerdictState::Resolved));
     }
 }

@@ -20,8 +20,8 @@ const FAULT_SHARE: f64 = 0.05;
 /// The two levels of a series of savings, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Levels {
-    without: f64,
-    with: f64,
+    healthy: f64,
+    faulty: f64,
 }
 
 impl Levels {
@@ -34,19 +34,19 @@ impl Levels {
         sorted.sort_unstable_by(f64::total_cmp);
         let at = widest_split(&sorted)?;
         let median = |side: &[f64]| stats::median(side.iter().copied());
-        let (without, with) = (median(&sorted[..at])?, median(&sorted[at..])?);
-        let levels = if without > (FAULT_SHARE * usual_step).min(with / 2.0) {
-            Self { without: 0.0, with: median(&sorted)? }
+        let (healthy, faulty) = (median(&sorted[..at])?, median(&sorted[at..])?);
+        let levels = if healthy > (FAULT_SHARE * usual_step).min(faulty / 2.0) {
+            Self { healthy: 0.0, faulty: median(&sorted)? }
         } else {
-            Self { without, with }
+            Self { healthy, faulty }
         };
-        (levels.with > levels.without.max(0.0)).then_some(levels)
+        (levels.faulty > levels.healthy.max(0.0)).then_some(levels)
     }
 
     /// Returns the evidence of one step, from -1 (without the fault) to 1 (with it).
     fn evidence(self, saving: f64) -> f64 {
-        let middle = f64::midpoint(self.without, self.with);
-        ((saving - middle) / (self.with - middle)).clamp(-1.0, 1.0)
+        let middle = f64::midpoint(self.healthy, self.faulty);
+        ((saving - middle) / (self.faulty - middle)).clamp(-1.0, 1.0)
     }
 }
 
@@ -86,10 +86,10 @@ fn likeliest(evidence: &[f64]) -> Vec<bool> {
 }
 
 fn runs(states: &[bool], state: bool) -> Vec<Range<usize>> {
-    let mut from = 0;
+    let mut reached = 0;
     let chunks = states.chunk_by(|a, b| a == b).map(|chunk| {
-        from += chunk.len();
-        (chunk[0], from - chunk.len()..from)
+        reached += chunk.len();
+        (chunk[0], reached - chunk.len()..reached)
     });
     chunks.filter(|(own, _)| *own == state).map(|(_, range)| range).collect()
 }
@@ -105,12 +105,12 @@ fn smoothed(values: &[f64]) -> Vec<f64> {
 fn widest_split(sorted: &[f64]) -> Option<usize> {
     let (count, total) = (sorted.len() as f64, sorted.iter().sum::<f64>());
     let mut below = 0.0;
-    let between = sorted[..sorted.len().checked_sub(1)?].iter().enumerate().map(|(at, value)| {
+    let separations = sorted[..sorted.len().checked_sub(1)?].iter().enumerate().map(|(at, value)| {
         below += value;
         let (low, high) = (at as f64 + 1.0, count - at as f64 - 1.0);
         (at + 1, low * high * (below / low - (total - below) / high).powi(2))
     });
-    between.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(at, _)| at)
+    separations.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(at, _)| at)
 }
 
 #[cfg(test)]

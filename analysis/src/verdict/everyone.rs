@@ -52,10 +52,10 @@ pub(super) fn verdicts(
 ) -> Vec<Finding> {
     let steps = window.steps;
     let shared = if setting.has_only_collectives { Vec::new() } else { shared(window, now_and_then) };
-    let in_turns: f64 = shared.iter().map(|shared| shared.in_turns).sum();
+    let turn_nanos: f64 = shared.iter().map(|shared| shared.turn_nanos).sum();
     let mut found: Vec<Finding> = shared.into_iter().map(|shared| shared.finding).collect();
     found.extend(transfers(window));
-    found.extend(turns(window, explained, in_turns, setting));
+    found.extend(turns(window, explained, turn_nanos, setting));
     found.extend(drift(steps, setting));
     let newest = steps.iter().rev().find(|step| setting.can_show(step)).map(|step| step.step.0);
     for finding in &mut found {
@@ -70,7 +70,7 @@ pub(super) fn clear(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Vec<Findi
     if setting.has_only_collectives || accounts.len() < steps.len() {
         return Vec::new();
     }
-    let each: Vec<Window<'_>> =
+    let single_steps: Vec<Window<'_>> =
         (0..steps.len()).map(|at| Window::new(&steps[at..=at], &accounts[at..=at])).collect();
     let lost = |window: &Window<'_>, cause: Cause| -> f64 {
         let found = findings_on_all(window);
@@ -79,7 +79,8 @@ pub(super) fn clear(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Vec<Findi
     let whole = Window::new(steps, &accounts);
     let is_clear = |finding: &Finding| {
         let verdict = &finding.verdict;
-        let in_each = each.iter().all(|window| lost(window, verdict.cause) >= CLEAR_IN_EACH * CLEAR_SHARE);
+        let in_each =
+            single_steps.iter().all(|window| lost(window, verdict.cause) >= CLEAR_IN_EACH * CLEAR_SHARE);
         verdict.cost_share >= CLEAR_SHARE && in_each
     };
     let mut found: Vec<Finding> = findings_on_all(&whole).filter(is_clear).collect();
@@ -95,7 +96,7 @@ pub(super) fn clear(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Vec<Findi
 
 /// Builds a finding on all ranks over `steps`, all of which have the effect. Returns `None` if the effect costs too
 /// little.
-pub(crate) fn against_all(
+pub(crate) fn finding_on_all(
     steps: &[&StepAnalysis],
     cost: f64,
     cause: Cause,
@@ -121,7 +122,7 @@ struct Shared {
     finding: Finding,
     /// The part of its cost that the account books as uneven work, because ranks take turns at being slow in it, in nanoseconds per
     /// step.
-    in_turns: f64,
+    turn_nanos: f64,
 }
 
 /// Finds parts of the step, and transfers, that take every rank long.
@@ -160,9 +161,9 @@ fn shared_part(
 ) -> Option<Shared> {
     let nanos = |account: &StepAccount| parts.iter().map(|&part| account.usual(part)).sum::<f64>();
     let series: Vec<f64> = window.accounts.iter().map(nanos).collect();
-    let in_turns = in_turns(window, ordinary, parts);
-    let cost = stats::mean(ordinary.iter().map(|&at| series[at]))? + in_turns;
-    let mut finding = against_all(window.steps, cost, cause, Statement::AllAlike)?;
+    let turn_nanos = excess_of_turns(window, ordinary, parts);
+    let cost = stats::mean(ordinary.iter().map(|&at| series[at]))? + turn_nanos;
+    let mut finding = finding_on_all(window.steps, cost, cause, Statement::AllAlike)?;
     if cause == Cause::Optimizer && finding.verdict.cost_share < MIN_OPTIMIZER_SHARE {
         return None;
     }
@@ -180,12 +181,12 @@ fn shared_part(
     if let Some(onset) = finding.verdict.onset {
         finding.evidence.push(Evidence::Rose { what: Risen::Part(segment), onset });
     }
-    Some(Shared { finding, in_turns })
+    Some(Shared { finding, turn_nanos })
 }
 
 /// Returns how much longer parts take the rank that is usual over the window than the rank that is usual in each step, in
 /// nanoseconds per step. The usual one of two ranks in a step is the faster one. If ranks take turns at being slow, each of them spends more.
-fn in_turns(window: &Window<'_>, ordinary: &[usize], parts: &[Part]) -> f64 {
+fn excess_of_turns(window: &Window<'_>, ordinary: &[usize], parts: &[Part]) -> f64 {
     let nanos = |rank: usize| {
         let own = ordinary.iter().filter_map(|&at| window.steps[at].ranks.get(rank)?.as_ref());
         stats::mean(own.map(|own| parts.iter().map(|&part| own.part(part) as f64).sum::<f64>()))
@@ -204,7 +205,7 @@ fn in_turns(window: &Window<'_>, ordinary: &[usize], parts: &[Part]) -> f64 {
 pub(super) fn idle(steps: &[&StepAnalysis]) -> Option<Finding> {
     let accounts = steps.iter().filter_map(|step| StepAccount::new(step));
     let idle = stats::mean(accounts.map(|account| account.usual(Part::Idle)))?;
-    let mut finding = against_all(steps, idle, Cause::Host, Statement::AllAlike)?;
+    let mut finding = finding_on_all(steps, idle, Cause::Host, Statement::AllAlike)?;
     finding.verdict.example_step = finding.verdict.steps.1.into();
     finding.evidence.push(Evidence::OnUsualRank { segment: Segment::Idle, nanos: idle });
     (finding.verdict.cost_share >= CLEAR_SHARE).then_some(finding)
@@ -235,7 +236,7 @@ fn transfers(window: &Window<'_>) -> Option<Finding> {
     let exposed = stats::trimmed_mean(series.iter().copied(), 0.02)?;
     let tail = stats::median(steps.iter().filter_map(|step| mean_tail(step))).unwrap_or(0.0);
     let onset = rise(steps, &series);
-    let mut finding = against_all(steps, exposed, Cause::Communication, Statement::AllAlike)?;
+    let mut finding = finding_on_all(steps, exposed, Cause::Communication, Statement::AllAlike)?;
     finding.evidence = vec![Evidence::ExposedTransfer { nanos: exposed }];
     finding.evidence.extend(is_known.then_some(Evidence::Tail { nanos: tail, last: None }));
     finding.evidence.extend(onset.map(|onset| Evidence::Rose { what: Risen::ExposedTransfer, onset }));
@@ -260,7 +261,7 @@ pub(super) fn longest_of_group(steps: &[&StepAnalysis]) -> Option<Finding> {
     let whole = stats::trimmed_mean(whole, 0.02)?;
     let longest = longest(steps).filter(|longest| longest.nanos >= PHASE_EXPLAINS * whole)?;
     let mut finding =
-        against_all(steps, whole, Cause::Compute, Statement::LongestOfGroup { nanos: longest.nanos })?;
+        finding_on_all(steps, whole, Cause::Compute, Statement::LongestOfGroup { nanos: longest.nanos })?;
     finding.verdict.culprit = Some(Culprit::Rank(longest.rank as u32));
     finding.evidence.push(Evidence::LongestOfGroup {
         among: longest.among,
@@ -274,8 +275,8 @@ pub(super) fn longest_of_group(steps: &[&StepAnalysis]) -> Option<Finding> {
 }
 
 /// Finds ranks that take turns at being last, or one of a group that does not. Findings on ranks explain `explained` nanoseconds per
-/// step of it, and findings on all ranks explain `in_turns`.
-fn turns(window: &Window<'_>, explained: u64, in_turns: f64, setting: &Setting<'_>) -> Option<Finding> {
+/// step of it, and findings on all ranks explain `turn_nanos`.
+fn turns(window: &Window<'_>, explained: u64, turn_nanos: f64, setting: &Setting<'_>) -> Option<Finding> {
     let steps = window.steps;
     // In a live run, compute may be what lies between collectives, and have waits in it.
     if setting.is_recorded
@@ -295,7 +296,7 @@ fn turns(window: &Window<'_>, explained: u64, in_turns: f64, setting: &Setting<'
     // Evening out a pause leaves a part of it on each rank. The account takes pauses out as a whole.
     let uneven = stats::trimmed_mean(window.accounts.iter().map(|account| account.uneven.nanos), 0.02)?;
     let whole = mean(&|replay| replay.alike_nanos.into()).min(uneven);
-    let elsewhere = explained as f64 + in_turns;
+    let elsewhere = explained as f64 + turn_nanos;
     let cost = whole - elsewhere;
     // One rank whose fix alone saves most takes no turns with others, however few steps there are to name it.
     let rank_saving = |rank: usize| mean(&|replay| replay.ranks.get(rank).map_or(0.0, |&nanos| nanos.into()));
@@ -325,7 +326,7 @@ fn turns(window: &Window<'_>, explained: u64, in_turns: f64, setting: &Setting<'
         Some(rank) => Statement::MostlyFor { rank: rank as u32 },
         None => Statement::Turns { kept_off_processors: off.is_some() },
     };
-    let mut finding = against_all(steps, cost, cause, statement)?;
+    let mut finding = finding_on_all(steps, cost, cause, statement)?;
     // The batches of a job and its input can be evened out. That its ranks share a machine is how it is run.
     finding.is_scatter = mostly.is_some() || !matches!(cause, Cause::MoreWork | Cause::Input);
     finding.evidence.push(Evidence::EvenRanksSave { nanos: whole });
@@ -381,7 +382,7 @@ fn drift(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Option<Finding> {
         None => Cause::Compute,
     };
     let statement = Statement::Slower { share: slower / onset.before_nanos };
-    let mut finding = against_all(&steps[began..], slower, cause, statement)?;
+    let mut finding = finding_on_all(&steps[began..], slower, cause, statement)?;
     finding.evidence.push(Evidence::Rose { what: Risen::Compute, onset });
     finding.evidence.extend(on_processor.map(|nanos| Evidence::ProcessorTimeOfAll { nanos }));
     finding.counter_evidence.extend(match cause {

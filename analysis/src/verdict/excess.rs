@@ -85,21 +85,21 @@ impl Variation {
 
     fn around_means(steps: &[Passes], changes: f64) -> Option<Self> {
         let means = Passes::means(steps)?;
-        let off = || {
+        let deviations = || {
             let shares = steps.iter().map(|passes| passes.relative_to(means));
             shares.map(|share| (share.forward - 1.0, share.backward - 1.0))
         };
         Some(Self {
-            forward: stats::mean(off().map(|(f, _)| f * f))?,
-            backward: stats::mean(off().map(|(_, b)| b * b))?,
-            both: stats::mean(off().map(|(f, b)| f * b))?,
+            forward: stats::mean(deviations().map(|(f, _)| f * f))?,
+            backward: stats::mean(deviations().map(|(_, b)| b * b))?,
+            both: stats::mean(deviations().map(|(f, b)| f * b))?,
             changes,
         })
     }
 
     /// Computes the variation of one rank over `steps`, without the extremes. A few steps without the fault at the edge
     /// of an episode would look like uneven work, and so would the two changes of a device that is slow for a while.
-    fn without_edges(steps: &[&StepAnalysis], rank: usize) -> Option<Self> {
+    fn trimmed(steps: &[&StepAnalysis], rank: usize) -> Option<Self> {
         let own = steps.iter().filter_map(|step| step.ranks.get(rank)?.as_deref());
         let passes: Vec<Passes> = own.map(Passes::new).collect();
         let mut by_size = passes.clone();
@@ -110,7 +110,7 @@ impl Variation {
 
     /// Returns the variation of the suspect less the median variation of the other ranks. Scatter that all ranks have,
     /// and that is independent from phase to phase, would otherwise hide the variation of the work.
-    fn beyond(&self, others: &[Self]) -> Self {
+    fn difference(&self, others: &[Self]) -> Self {
         let usual = |value: fn(&Self) -> f64| stats::median(others.iter().map(value)).unwrap_or(0.0);
         Self {
             forward: self.forward - usual(|other| other.forward),
@@ -169,8 +169,8 @@ fn mean_excess(
 ) -> Option<f64> {
     stats::mean(steps.iter().filter_map(|step| {
         let mean = |suspect: bool| {
-            let those = step.present().filter(|(rank, _)| ranks.contains(rank) == suspect);
-            stats::mean(those.filter_map(|(_, rank)| value(rank)))
+            let side = step.present().filter(|(rank, _)| ranks.contains(rank) == suspect);
+            stats::mean(side.filter_map(|(_, rank)| value(rank)))
         };
         Some(mean(true)? - mean(false)?)
     }))
@@ -196,8 +196,7 @@ impl Excess {
         let [input, h2d, compute, transfer, _, idle, other] = parts(steps, ranks)?;
         let pause = |at: usize| mean_excess(steps, ranks, |rank| Some(rank.pauses[at] as f64)).unwrap_or(0.0);
         let others = (0..steps[0].ranks.len()).filter(|rank| !ranks.contains(rank));
-        let others: Vec<Variation> =
-            others.filter_map(|rank| Variation::without_edges(steps, rank)).collect();
+        let others: Vec<Variation> = others.filter_map(|rank| Variation::trimmed(steps, rank)).collect();
         Some(Self {
             input,
             h2d,
@@ -210,9 +209,8 @@ impl Excess {
                 rank.compute_processor_nanos().map(|nanos| nanos as f64)
             }),
             is_processors: false,
-            compute_by_samples: by_samples(steps, ranks).unwrap_or(0.0),
-            compute_variation: Variation::without_edges(steps, *ranks.first()?)
-                .map(|own| own.beyond(&others)),
+            compute_by_samples: sample_compute(steps, ranks).unwrap_or(0.0),
+            compute_variation: Variation::trimmed(steps, *ranks.first()?).map(|own| own.difference(&others)),
         })
     }
 
@@ -282,10 +280,12 @@ impl Excess {
 
 /// Returns the compute time that the suspects' additional samples account for at the pace of the other ranks, in
 /// nanoseconds per step.
-fn by_samples(steps: &[&StepAnalysis], ranks: &[usize]) -> Option<f64> {
+fn sample_compute(steps: &[&StepAnalysis], ranks: &[usize]) -> Option<f64> {
     let mean = |suspect: bool, value: fn(&RankAnalysis) -> f64| {
-        let those = steps.iter().flat_map(|step| step.present());
-        stats::mean(those.filter(|(rank, _)| ranks.contains(rank) == suspect).map(|(_, rank)| value(rank)))
+        let ranks_of_steps = steps.iter().flat_map(|step| step.present());
+        stats::mean(
+            ranks_of_steps.filter(|(rank, _)| ranks.contains(rank) == suspect).map(|(_, rank)| value(rank)),
+        )
     };
     let samples = |rank: &RankAnalysis| rank.samples as f64;
     let compute = |rank: &RankAnalysis| rank.compute_nanos as f64;

@@ -64,7 +64,7 @@ fn late_ranks(steps: &[&StepAnalysis], setting: &Setting<'_>) -> Result<Findings
     let late = late(&delays, ranks);
     let mut found: Vec<Finding> = late.iter().filter_map(|late| accuse_late(steps, late, setting)).collect();
     if found.is_empty() {
-        return Err(late.first().map_or_else(unclear, |late| at_no_cost(late, &delays)));
+        return Err(late.first().map_or_else(unclear, |late| late_at_no_cost(late, &delays)));
     }
     found.sort_by_key(|finding| std::cmp::Reverse(finding.verdict.lost_nanos()));
     let (verdicts, notes) = found.into_iter().partition(|finding| is_notable(finding, steps, setting));
@@ -136,7 +136,7 @@ fn accuse_late(steps: &[&StepAnalysis], late: &Late, setting: &Setting<'_>) -> O
 }
 
 /// Returns why a late rank has no verdict whose fix saves nothing.
-fn at_no_cost(late: &Late, delays: &[Delay]) -> Missing {
+fn late_at_no_cost(late: &Late, delays: &[Delay]) -> Missing {
     let own = delays.iter().filter(|delay| delay.rank == late.rank).map(|delay| delay.nanos);
     Missing::LateAtNoCost {
         rank: late.rank as u32,

@@ -7,7 +7,7 @@ use crate::finding::{Finding, Statement};
 use crate::replay::Replay;
 
 /// Returns a finding on rank 1 over steps 2 to 6.
-pub(crate) fn against_rank_1(cause: Cause) -> Finding {
+pub(crate) fn finding_on_rank_1(cause: Cause) -> Finding {
     let verdict = Verdict {
         cost_nanos_per_step: 5_000_000,
         cost_share: 0.1,

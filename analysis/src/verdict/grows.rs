@@ -8,7 +8,7 @@
 use wire::live::Part;
 use wire::views::{Cause, ComputedOn, Confidence, Culprit, Growth, Persistence};
 
-use super::everyone::against_all;
+use super::everyone::finding_on_all;
 use super::now_and_then::Window;
 use super::{HIGH_CONFIDENCE_STEPS, Setting, hours_per_day, processor, ranks_of};
 use crate::account::StepAccount;
@@ -88,7 +88,7 @@ impl Grows {
         }
         let statement = Statement::Grows { segment: None };
         let cost = Self::mean_rise(&whole, window.steps, course);
-        let mut finding = against_all(window.steps, cost, Cause::Compute, statement)?;
+        let mut finding = finding_on_all(window.steps, cost, Cause::Compute, statement)?;
         if window.steps.len() >= HIGH_CONFIDENCE_STEPS {
             finding.verdict.confidence = Confidence::High;
         }

@@ -12,7 +12,7 @@ use wire::views::{Cause, ComputedOn, Confidence, Culprit, Persistence, Verdict, 
 use super::episodes::CHANGE_STEPS;
 use super::recurrence::Times;
 use super::{Setting, hours_per_day, ranks_of};
-use crate::account::{OWN, StepAccount, at};
+use crate::account::{OWN, StepAccount, own_index};
 use crate::finding::{Evidence, Finding, Segment, Statement};
 use crate::step::StepAnalysis;
 use crate::{hang, stats};
@@ -80,7 +80,7 @@ impl<'a> Window<'a> {
     /// Returns the indices of the steps in which none of these parts is far longer than usual.
     pub(super) fn ordinary_steps(&self, parts: &[Part]) -> Vec<usize> {
         let excess: Vec<Vec<f64>> =
-            parts.iter().filter_map(|&part| at(part)).map(|part| self.excess_of(part)).collect();
+            parts.iter().filter_map(|&part| own_index(part)).map(|part| self.excess_of(part)).collect();
         let is_long = |step: usize| excess.iter().any(|excess| excess[step] >= LONG * self.usual_step);
         (0..self.steps.len()).filter(|&step| !is_long(step)).collect()
     }
@@ -122,11 +122,11 @@ impl<'a> Window<'a> {
 
     /// Takes the long steps of one size out of the costs. Returns them with the costs before that.
     fn take_long(&self, costs: &mut [f64]) -> (Times, Vec<f64>) {
-        let before = costs.to_vec();
+        let unchanged = costs.to_vec();
         let mut times = take(costs, LONG * self.usual_step);
         // What lasts is an episode.
-        times.retain(&before, |time| time.len() < CHANGE_STEPS);
-        (times, before)
+        times.retain(&unchanged, |time| time.len() < CHANGE_STEPS);
+        (times, unchanged)
     }
 
     /// Returns true if the long steps are more than the unsteadiness of a busy machine.
@@ -163,9 +163,9 @@ impl<'a> Window<'a> {
         let excess: Vec<f64> = (0..ranks_of(self.steps))
             .map(|rank| {
                 let usual = stats::median((0..self.steps.len()).filter_map(|at| value(at, rank)));
-                let with = stats::mean(times.indices().filter_map(|at| value(at, rank)));
+                let within_times = stats::mean(times.indices().filter_map(|at| value(at, rank)));
                 let usual = if matches!(loss, Loss::Pause(_)) { Some(0.0) } else { usual };
-                with.zip(usual).map_or(0.0, |(with, usual)| with - usual)
+                within_times.zip(usual).map_or(0.0, |(within_times, usual)| within_times - usual)
             })
             .collect();
         let most = excess.iter().copied().fold(0.0, f64::max);
@@ -283,7 +283,7 @@ fn segment(loss: Loss) -> Segment {
 
 /// Returns true if the finding is on steps in which one of these parts is far longer than usual.
 pub(super) fn are_long(finding: &Finding, parts: &[Part]) -> bool {
-    let segments = || parts.iter().filter_map(|&part| Some(segment(Loss::Part(at(part)?))));
+    let segments = || parts.iter().filter_map(|&part| Some(segment(Loss::Part(own_index(part)?))));
     let is_of_it = |evidence: &Evidence| matches!(evidence, Evidence::Happened { segment, .. } if segments().any(|known| known == *segment));
     finding.evidence.iter().any(is_of_it)
 }

@@ -41,11 +41,13 @@ fn jitter(number: u64, rank: u64) -> u64 {
 
 /// Returns steps of four ranks in which `fault` lengthens one part of a rank by so many nanoseconds.
 pub(crate) fn run(steps: u64, fault: impl Fn(u64, usize) -> Option<(u64, Part)>) -> Vec<StepAnalysis> {
-    let of = |number, rank: usize| {
+    let lengthened = |number, rank: usize| {
         let (nanos, part) = fault(number, rank).unwrap_or((0, Part::Forward));
         (jitter(number, rank as u64) + nanos, part)
     };
-    (0..steps).map(|n| step(n, [of(n, 0), of(n, 1), of(n, 2), of(n, 3)])).collect()
+    (0..steps)
+        .map(|n| step(n, [lengthened(n, 0), lengthened(n, 1), lengthened(n, 2), lengthened(n, 3)]))
+        .collect()
 }
 
 /// Returns the steps of a healthy run.
@@ -115,8 +117,8 @@ fn what_ranks_lose_in_turns_is_in_the_cost_of_its_part() {
     // In each step two ranks wait 10 ms for their input, and the usual rank, the second fastest, does not.
     let steps = run(200, |step, rank| ((step as usize + rank) % 4 < 2).then_some((10 * MS, Part::Input)));
     let verdicts = judge(&steps);
-    let of_input = |verdict: &&Verdict| verdict.cause == Cause::Input;
-    let [verdict] = &verdicts.iter().filter(of_input).collect::<Vec<_>>()[..] else { panic!("{verdicts:?}") };
+    let is_input = |verdict: &&Verdict| verdict.cause == Cause::Input;
+    let [verdict] = &verdicts.iter().filter(is_input).collect::<Vec<_>>()[..] else { panic!("{verdicts:?}") };
     assert_eq!(verdict.culprit, Some(Culprit::All));
     // Besides the 5 ms, every rank needs 1 ms in each step.
     assert!(verdict.cost_nanos_per_step.abs_diff(6 * MS) <= MS / 2, "{verdict:?}");
@@ -183,8 +185,8 @@ fn two_faults_of_one_rank_are_two_verdicts() {
     });
     let found: Vec<_> =
         judge(&steps).iter().map(|verdict| (verdict.cause, verdict.state, verdict.steps)).collect();
-    let over = VerdictState::Resolved;
-    assert_eq!(found, [(Cause::Input, over, (80, 139)), (Cause::Compute, over, (220, 279))]);
+    let resolved = VerdictState::Resolved;
+    assert_eq!(found, [(Cause::Input, resolved, (80, 139)), (Cause::Compute, resolved, (220, 279))]);
     let again = run(400, |n, rank| {
         (rank == 1 && n / 40 % 2 == 1).then_some((20 * MS, if n < 200 { Part::Input } else { Part::Forward }))
     });
@@ -201,12 +203,12 @@ fn an_active_fault_has_a_beginning_and_no_end() {
             (VerdictState::Active, (begin, 399)),
             "{verdicts:?}"
         );
-        let since = if begin == 0 {
+        let begin_words = if begin == 0 {
             "Rank 1 waits".to_owned()
         } else {
             format!("From step {begin} on, rank 1 waits")
         };
-        assert!(verdicts[0].sentence.starts_with(&since), "{verdicts:?}");
+        assert!(verdicts[0].sentence.starts_with(&begin_words), "{verdicts:?}");
     }
 }
 
@@ -286,10 +288,10 @@ fn a_hidden_step_is_never_the_example() {
         step.local_nanos += 5 * MS;
         step.ranks.iter_mut().flatten().for_each(|rank| rank.compute_nanos += 5 * MS);
     }
-    let of_all =
+    let example_step =
         |hidden_steps: &[u64]| found(&steps, &Setting { hidden_steps, ..ON_GPUS }).verdicts[0].example_step;
-    assert_eq!((of_all(&[]), of_all(&[398, 399])), (Some(399), Some(397)));
-    assert_eq!(of_all(&(200..400).collect::<Vec<_>>()), None, "earlier steps do not show the effect");
+    assert_eq!((example_step(&[]), example_step(&[398, 399])), (Some(399), Some(397)));
+    assert_eq!(example_step(&(200..400).collect::<Vec<_>>()), None, "earlier steps do not show the effect");
 }
 
 /// The sentence, the daily cost and the total cost of a verdict derive from one figure.
@@ -401,7 +403,9 @@ fn steps_of_more_passes_are_not_slower() {
 #[test]
 fn a_rank_that_stalls_again_and_again_is_named_with_the_steps_of_its_stalls() {
     let stalls = |rank: usize| {
-        run(400, move |number, of| (number % 20 == 7 && of == rank).then_some((40 * MS, Part::Other)))
+        run(400, move |number, at_rank| {
+            (number % 20 == 7 && at_rank == rank).then_some((40 * MS, Part::Other))
+        })
     };
     let [verdict] = &judge(&stalls(1))[..] else { panic!("one verdict") };
     assert_eq!(
@@ -414,8 +418,8 @@ fn a_rank_that_stalls_again_and_again_is_named_with_the_steps_of_its_stalls() {
                 time.";
     assert_eq!(verdict.sentence, says);
     assert!(verdict.device_hours_per_day.is_some_and(|hours| (7.0..9.0).contains(&hours)), "{verdict:#?}");
-    let took_turns = run(400, |number, of| {
-        (number % 5 == 2 && number as usize / 5 % 4 == of).then_some((40 * MS, Part::Other))
+    let took_turns = run(400, |number, at_rank| {
+        (number % 5 == 2 && number as usize / 5 % 4 == at_rank).then_some((40 * MS, Part::Other))
     });
     assert!(
         judge(&took_turns).iter().all(|verdict| verdict.culprit == Some(Culprit::All)),
@@ -426,7 +430,8 @@ fn a_rank_that_stalls_again_and_again_is_named_with_the_steps_of_its_stalls() {
 
 #[test]
 fn one_long_stall_is_named_and_a_recorded_pause_with_its_kind() {
-    let once = |part| run(400, move |number, of| (number == 300 && of == 2).then_some((1_000 * MS, part)));
+    let once =
+        |part| run(400, move |number, at_rank| (number == 300 && at_rank == 2).then_some((1_000 * MS, part)));
     let [verdict] = &judge(&once(Part::Other))[..] else { panic!("one verdict") };
     assert_eq!((verdict.culprit.clone(), verdict.affected_steps), (Some(Culprit::Rank(2)), 1));
     assert_eq!(verdict.state, VerdictState::Resolved);
@@ -434,7 +439,8 @@ fn one_long_stall_is_named_and_a_recorded_pause_with_its_kind() {
     assert_eq!(verdict.sentence, says);
     let [paused] = &judge(&once(Part::Pause))[..] else { panic!("one verdict") };
     assert_eq!(paused.cause, Cause::GarbageCollection);
-    let short = run(400, |number, of| (number == 300 && of == 2).then_some((300 * MS, Part::Other)));
+    let short =
+        run(400, |number, at_rank| (number == 300 && at_rank == 2).then_some((300 * MS, Part::Other)));
     assert!(judge(&short).is_empty(), "it costs less than 5 % of the time");
 }
 
@@ -457,7 +463,7 @@ fn a_note_that_code_explains_becomes_a_verdict_and_a_verdict_that_scatter_explai
     let steps = healthy(50);
     let steps: Vec<&StepAnalysis> = steps.iter().collect();
     let late = |is_scatter, reason| {
-        let mut finding = super::fixture::against_rank_1(Cause::Processor);
+        let mut finding = super::fixture::finding_on_rank_1(Cause::Processor);
         (finding.is_scatter, finding.reason) = (is_scatter, reason);
         finding.verdict.affected_steps = 50;
         finding
@@ -490,16 +496,17 @@ fn where_it_is_not_known_whether_ranks_wait_for_a_part_of_the_collectives_the_re
 }
 
 /// Few steps whose ranks are late in turn, and in whose replay the ranks save this many milliseconds.
-fn in_turns(saves: [f32; 4]) -> Vec<StepAnalysis> {
+fn late_in_turn(saves: [f32; 4]) -> Vec<StepAnalysis> {
     let replay = replay(30e6, 4.5e6, saves.map(|millis| millis * 1e6).to_vec());
-    let steps = run(24, |number, of| (number as usize % 4 == of).then_some((9 * MS, Part::Forward)));
+    let steps =
+        run(24, |number, at_rank| (number as usize % 4 == at_rank).then_some((9 * MS, Part::Forward)));
     steps.into_iter().map(|step| StepAnalysis { replay: Some(replay.clone()), ..step }).collect()
 }
 
 #[test]
 fn ranks_that_wait_mostly_for_one_do_not_take_turns() {
     let note = |saves| {
-        let notes = found(&in_turns(saves), &ON_CPUS).notes;
+        let notes = found(&late_in_turn(saves), &ON_CPUS).notes;
         let [note] = &notes[..] else { panic!("one note: {notes:#?}") };
         note.sentence.clone()
     };

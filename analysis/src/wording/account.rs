@@ -17,13 +17,13 @@ pub(crate) fn spent(
     flops: Option<&FlopsUtilization>,
     unclear: Option<&Missing>,
 ) -> String {
-    match in_steps(account, verdicts, flops, unclear) {
+    match steps_sentence(account, verdicts, flops, unclear) {
         none if none.is_empty() => none,
         said => said + &is_short(account),
     }
 }
 
-fn in_steps(
+fn steps_sentence(
     account: &Account,
     verdicts: &[Verdict],
     flops: Option<&FlopsUtilization>,
@@ -71,7 +71,7 @@ fn faster(flops: Option<&FlopsUtilization>) -> String {
 
 /// Says that a job is short, if its start takes most of its time: before anything else slows such a job, it is over. Empty otherwise.
 fn is_short(account: &Account) -> String {
-    let start = account.of(Spending::Start);
+    let start = account.nanos_of(Spending::Start);
     if !account.is_whole_run || 2 * start < account.wall_nanos {
         return String::new();
     }

@@ -60,9 +60,9 @@ pub(crate) fn advice(finding: &Finding) -> String {
         (Some(Culprit::Rank(_)), Cause::Network, _) if is_one_host => {
             "The ranks share this host: see whether it has memory bandwidth and cores left for the collectives of this rank."
         }
-        (Some(Culprit::Rank(_)), cause, _) => on_one(cause),
-        (_, Cause::Network | Cause::Communication, _) => on_network(is_one_host),
-        (_, cause, _) => on_several(cause),
+        (Some(Culprit::Rank(_)), cause, _) => rank_advice(cause),
+        (_, Cause::Network | Cause::Communication, _) => network_advice(is_one_host),
+        (_, cause, _) => ranks_advice(cause),
     };
     let has_own_code = matches!(finding.reason, Some(Reason::OwnCode | Reason::OutsidePhases));
     let pages =
@@ -87,7 +87,7 @@ fn now_and_then(cause: Cause) -> &'static str {
         Cause::Compute => {
             "See what differs in these steps: other shapes, a first use of a kernel, or a library that compiles or tunes."
         }
-        cause => on_several(cause),
+        cause => ranks_advice(cause),
     }
 }
 
@@ -138,7 +138,7 @@ fn limited(taker: Taker) -> &'static str {
             "Use less memory or raise its limit: fewer or smaller loader workers and prefetched batches, data that is mapped instead \
              of copied."
         }
-        Taker::Hypervisor | Taker::Processes | Taker::Ranks => on_several(Cause::Host),
+        Taker::Hypervisor | Taker::Processes | Taker::Ranks => ranks_advice(Cause::Host),
     }
 }
 
@@ -163,7 +163,7 @@ fn growth(cause: Cause) -> &'static str {
     }
 }
 
-fn on_network(is_one_host: bool) -> &'static str {
+fn network_advice(is_one_host: bool) -> &'static str {
     if is_one_host {
         "Communicate less often (gradient accumulation with no_sync), or compress gradients: a communication hook in 16 bits halves \
          them. The Scaling view predicts what other bucket sizes would give. All ranks are on one host, so no cable is involved."
@@ -173,7 +173,7 @@ fn on_network(is_one_host: bool) -> &'static str {
     }
 }
 
-fn on_one(cause: Cause) -> &'static str {
+fn rank_advice(cause: Cause) -> &'static str {
     match cause {
         Cause::Input => {
             "Only this rank's input is slow: compare its disk, its loader processes and its share of the data with those of \
@@ -196,11 +196,11 @@ fn on_one(cause: Cause) -> &'static str {
         }
         Cause::Network => "Check its link: cable, network card, and the switch port.",
         Cause::Unknown => "Look at the rank's own log around the onset, and record a burst on it.",
-        cause => on_several(cause),
+        cause => ranks_advice(cause),
     }
 }
 
-fn on_several(cause: Cause) -> &'static str {
+fn ranks_advice(cause: Cause) -> &'static str {
     match cause {
         Cause::Input => "Load input faster: more loader workers, prefetching, or files on local disks.",
         Cause::H2d => "Copy input earlier: pin host memory and copy without blocking.",
@@ -216,7 +216,7 @@ fn on_several(cause: Cause) -> &'static str {
         Cause::Processor => {
             "Pin each rank to cores of its own, or accept it: shared processors vary this much."
         }
-        Cause::Network | Cause::Communication => on_network(false),
+        Cause::Network | Cause::Communication => network_advice(false),
         Cause::Optimizer => {
             "Use a fused or foreach optimizer (fused=True), or update less often with larger batches. Sharding optimizer states \
              (ZeRO-1) divides the update by the number of ranks."
@@ -238,6 +238,6 @@ fn on_several(cause: Cause) -> &'static str {
         Cause::Unknown => "Look at the ranks' own logs around the onset, and record a burst on them.",
         // These have statements of their own.
         Cause::Restart | Cause::Start => "See what passes before the first step.",
-        Cause::MoreWork => on_one(cause),
+        Cause::MoreWork => rank_advice(cause),
     }
 }

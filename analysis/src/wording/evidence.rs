@@ -49,9 +49,9 @@ impl Who<'_> {
                     units::count(*steps)
                 ),
             },
-            Evidence::BestInterval { between, checkpoint, seconds } => format!(
+            Evidence::BestInterval { failure_interval, checkpoint, seconds } => format!(
                 "with a restart every {} and checkpoints of {}, a checkpoint every {} of training loses the least (Daly 2006)",
-                units::nanos(between * 1e9),
+                units::nanos(failure_interval * 1e9),
                 units::nanos(checkpoint * 1e9),
                 units::nanos(seconds * 1e9)
             ),
@@ -135,20 +135,20 @@ impl Who<'_> {
                 "ranks were off the processor for {} of their compute time: other ranks or processes used their cores",
                 percent(*share)
             ),
-            Evidence::LoweredClock { lowered, samples, clock, usual, of } => format!(
+            Evidence::LoweredClock { lowered, samples, clock, usual, usual_clock } => format!(
                 "{its} GPU reports a lowered clock in {lowered} of {samples} samples: {clock:.0} MHz, against \
                  {usual:.0} MHz {}",
-                match of {
+                match usual_clock {
                     UsualClock::OfOtherRanks => "on other ranks",
                     UsualClock::Full => "at full clock",
                     UsualClock::Before => "before",
                 }
             ),
-            Evidence::LoweredClocks { devices, ranks, share, clock, usual, of } => format!(
+            Evidence::LoweredClocks { devices, ranks, share, clock, usual, usual_clock } => format!(
                 "the GPUs of {devices} of {ranks} ranks report lowered clocks, in {} of the samples: {clock:.0} MHz, against \
                  {usual:.0} MHz {}",
                 percent(*share),
-                match of {
+                match usual_clock {
                     UsualClock::Before => "before",
                     UsualClock::OfOtherRanks | UsualClock::Full => "at full clock",
                 }
@@ -200,8 +200,8 @@ impl Who<'_> {
                 percent(*own),
                 percent(*other)
             ),
-            Evidence::InCode { place, rank, other_rank } => self.in_code(place, *rank, *other_rank),
-            Evidence::LoadersAtWork { of: [(rank, own), (other_rank, other)] } => format!(
+            Evidence::InCode { place, rank, other_rank } => self.code_place(place, *rank, *other_rank),
+            Evidence::LoadersAtWork { shares: [(rank, own), (other_rank, other)] } => format!(
                 "the loader workers of rank {rank} are at work {} of the time and those of rank {other_rank} {}: neither loader keeps up",
                 units::percent(*own),
                 units::percent(*other)
@@ -220,7 +220,7 @@ impl Who<'_> {
         }
     }
 
-    fn in_code(&self, place: &Place, rank: u32, other_rank: Option<u32>) -> String {
+    fn code_place(&self, place: &Place, rank: u32, other_rank: Option<u32>) -> String {
         let (whose, were) = match place.role {
             ThreadRole::Worker | ThreadRole::WorkerThread => ("worker processes", "were"),
             ThreadRole::Main | ThreadRole::Thread => ("main thread", "was"),
@@ -232,7 +232,12 @@ impl Who<'_> {
         let other = other_rank.map_or_else(String::new, |other_rank| {
             format!(", those of rank {other_rank} in {}", percent(place.other_share))
         });
-        format!("{threads} in {} in {} of {} samples{other}", place.at(), percent(place.share), place.samples)
+        format!(
+            "{threads} in {} in {} of {} samples{other}",
+            place.location(),
+            percent(place.share),
+            place.samples
+        )
     }
 
     pub(super) fn doubt(&self, doubt: &Doubt) -> String {

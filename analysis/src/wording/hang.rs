@@ -13,20 +13,20 @@ const MAX_NAMED: usize = 8;
 const MAX_STANDING: usize = 3;
 
 pub(crate) fn hang(stall: &Stall<'_>) -> String {
-    let Stall { since_seconds, furthest, behind, silent, have_started, instrumentation, before_steps } =
+    let Stall { since_seconds, furthest, suspects, silent, have_started, instrumentation, is_before_steps } =
         *stall;
-    let no_step = match before_steps {
+    let no_step = match is_before_steps {
         true => waited(since_seconds),
         false => format!("No step has completed for {since_seconds:.0} s"),
     };
-    let (Some(furthest), false) = (furthest, behind.is_empty()) else {
+    let (Some(furthest), false) = (furthest, suspects.is_empty()) else {
         return format!("{no_step}; all ranks have launched the same collectives.");
     };
-    let names = names(behind);
-    let (noun, verb) = if behind.len() == 1 { ("rank", "has") } else { ("ranks", "have") };
+    let names = names(suspects);
+    let (noun, verb) = if suspects.len() == 1 { ("rank", "has") } else { ("ranks", "have") };
     let furthest = collective(furthest, instrumentation);
     let done = if have_started { "finished" } else { "started" };
-    let silence = match (silent, behind.len()) {
+    let silence = match (silent, suspects.len()) {
         (0, _) => String::new(),
         (_, 1) => ", and no data arrives from it".into(),
         (silent, all) => {
@@ -57,9 +57,9 @@ pub(crate) fn hang_in_different(
 
 /// Returns sentences that say where ranks stand, with a space before each.
 pub(crate) fn standing(standing: &[Standing]) -> String {
-    let sentence = |those: &Standing| {
-        let (noun, verb) = if those.ranks.len() == 1 { ("Rank", "is") } else { ("Ranks", "are") };
-        format!(" {noun} {} {verb} in {}.", names(&those.ranks), those.at)
+    let sentence = |standing: &Standing| {
+        let (noun, verb) = if standing.ranks.len() == 1 { ("Rank", "is") } else { ("Ranks", "are") };
+        format!(" {noun} {} {verb} in {}.", names(&standing.ranks), standing.at)
     };
     standing.iter().take(MAX_STANDING).map(sentence).collect()
 }

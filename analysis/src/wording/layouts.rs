@@ -58,25 +58,31 @@ mod tests {
 
     use super::*;
 
-    fn layout(generation: u32, since: Option<u64>, buckets: &[&[&str]]) -> Layout {
+    fn layout(generation: u32, first_step: Option<u64>, buckets: &[&[&str]]) -> Layout {
         let bucket = |names: &&[&str]| LayoutBucket {
             parameters: names.iter().map(|&name| name.to_owned()).collect(),
             ..LayoutBucket::default()
         };
-        Layout { generation, since, buckets: buckets.iter().map(bucket).collect(), ..Layout::default() }
+        Layout {
+            generation,
+            since: first_step,
+            buckets: buckets.iter().map(bucket).collect(),
+            ..Layout::default()
+        }
     }
 
     #[test]
     fn the_history_says_when_the_buckets_were_rebuilt_or_that_it_is_unknown() {
         let first = layout(0, Some(0), &[&["a", "b"]]);
-        let rebuilt = |since| layout(1, since, &[&["b"], &["a"]]);
-        let of = |layouts| ModuleLayouts { module: 0, class: "Net".into(), layouts, different: Vec::new() };
-        let words = history(&of(vec![first.clone(), rebuilt(Some(1))]));
+        let rebuilt = |first_step| layout(1, first_step, &[&["b"], &["a"]]);
+        let module_layouts =
+            |layouts| ModuleLayouts { module: 0, class: "Net".into(), layouts, different: Vec::new() };
+        let words = history(&module_layouts(vec![first.clone(), rebuilt(Some(1))]));
         assert_eq!(words, "Net: 1 bucket at first; 2 buckets since step 1 (rebuilt).");
-        let words = history(&of(vec![rebuilt(None)]));
+        let words = history(&module_layouts(vec![rebuilt(None)]));
         assert_eq!(words, "Net: 2 buckets after the rebuild, whose step is unknown.");
-        assert_eq!(unused(&of(vec![first.clone()])), None);
-        let words = unused(&of(vec![Layout { unused: Some(vec![1]), ..first }]));
+        assert_eq!(unused(&module_layouts(vec![first.clone()])), None);
+        let words = unused(&module_layouts(vec![Layout { unused: Some(vec![1]), ..first }]));
         let expected = "Net: without a gradient on rank 0 in the last pass that was looked at: b.";
         assert_eq!(words.as_deref(), Some(expected));
     }

@@ -12,7 +12,7 @@ const WIDE: f64 = 10.0;
 /// Returns the sentence and the advice. `ranks` is the number of ranks of the run.
 pub(crate) fn words(growth: &MemoryGrowth, ranks: u32) -> (String, String) {
     let named = match growth.ranks[..] {
-        [one] => Culprit::Rank(one),
+        [rank] => Culprit::Rank(rank),
         _ if growth.ranks.len() == ranks as usize => Culprit::All,
         _ => Culprit::Ranks(growth.ranks.clone()),
     };
@@ -33,11 +33,11 @@ pub(crate) fn words(growth: &MemoryGrowth, ranks: u32) -> (String, String) {
         units::bytes(growth.to_bytes),
         units::nanos(growth.over_seconds * 1e9)
     );
-    let until = match growth.time_left.as_result() {
+    let outlook = match growth.time_left.as_result() {
         Ok(left) => format!("At this rate, {limit} is full {}", time_left(left)),
         Err(reason) => format!("When it is full is not known, because {reason}"),
     };
-    (format!("{}. {until}.", units::capitalized(&grown)), advice.to_owned())
+    (format!("{}. {outlook}.", units::capitalized(&grown)), advice.to_owned())
 }
 
 const OF_HOST: &str = "Find what is kept in every step: tensors in a list (store loss.item() and not loss), samples that are \

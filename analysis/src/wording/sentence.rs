@@ -19,7 +19,7 @@ pub(super) fn sentence(finding: &Finding, who: &Who<'_>) -> String {
         }
         Statement::StartedLate { others_waited } => started_late(finding, who, others_waited),
         Statement::InRecordedSteps { steps, mostly_hidden } => {
-            in_recorded_steps(finding, who, steps, mostly_hidden)
+            recorded_slowness(finding, who, steps, mostly_hidden)
         }
         Statement::LongestOfGroup { nanos } => longest_of_group(finding, who, nanos),
         Statement::MostlyFor { rank } => mostly_for(finding, rank),
@@ -83,7 +83,7 @@ fn now_and_then(finding: &Finding, who: &Who<'_>, ranks: usize) -> String {
         (_, Some(every)) => format!("every {} steps", units::count(every)),
         (times, None) => format!("{} times", units::count(times)),
     };
-    let each = match (recurrence.times, recurrence.every_steps) {
+    let cost_each_time = match (recurrence.times, recurrence.every_steps) {
         (1, _) => format!("{nanos}, {share} of the time"),
         (times, Some(_)) => {
             format!("{nanos} each time, {} times, {share} of the time", units::count(times))
@@ -91,7 +91,7 @@ fn now_and_then(finding: &Finding, who: &Who<'_>, ranks: usize) -> String {
         (_, None) => format!("{nanos} each time, {share} of the time"),
     };
     units::capitalized(&format!(
-        "{} {} {when}{waits}: {each}{}.",
+        "{} {} {when}{waits}: {cost_each_time}{}.",
         who.name(),
         does(finding, who),
         place(finding)
@@ -151,7 +151,7 @@ fn all_alike(finding: &Finding, who: &Who<'_>) -> String {
 /// Says how often the job was restarted, and what each time cost.
 fn restarted(finding: &Finding, recovery: f64, repeated: f64) -> String {
     let verdict = &finding.verdict;
-    let (each, share) = cost(verdict);
+    let (cost_each_time, share) = cost(verdict);
     let (times, total) = match verdict.affected_steps {
         1 => ("once".into(), "which cost"),
         times => (format!("{} times", units::count(times)), "and each time cost"),
@@ -164,7 +164,7 @@ fn restarted(finding: &Finding, recovery: f64, repeated: f64) -> String {
         ),
         false => "until the first step".into(),
     };
-    format!("The job was restarted {times}, {total} {each} ({parts}): {share} of the wall time.")
+    format!("The job was restarted {times}, {total} {cost_each_time} ({parts}): {share} of the wall time.")
 }
 
 fn started_late(finding: &Finding, who: &Who<'_>, others_waited: Option<f64>) -> String {
@@ -250,14 +250,14 @@ fn place(finding: &Finding) -> String {
         Evidence::InCode { place, .. } if finding.verdict.cause.is_slow_compute() && place.is_common() => {
             None
         }
-        Evidence::InCode { place, .. } => Some(place.at()),
+        Evidence::InCode { place, .. } => Some(place.location()),
         Evidence::Called { frame, .. } => Some(location(frame)),
         _ => None,
     });
     place.map_or_else(String::new, |at| format!(", in {at}"))
 }
 
-fn in_recorded_steps(finding: &Finding, who: &Who<'_>, steps: usize, mostly_hidden: Option<f64>) -> String {
+fn recorded_slowness(finding: &Finding, who: &Who<'_>, steps: usize, mostly_hidden: Option<f64>) -> String {
     let (name, does, (cost, share)) = (who.name(), does(finding, who), cost(&finding.verdict));
     let recorded = match steps {
         1 => "the only recorded step".into(),
@@ -281,7 +281,7 @@ fn does(finding: &Finding, who: &Who<'_>) -> String {
     let (verdict, its) = (&finding.verdict, who.its());
     let computes = ["computes", "compute", "computed"];
     // The verb for one rank now, for several ranks now, and for a fault that is over; then the rest of the phrase.
-    let ([one, several, past], rest) = match (verdict.cause, finding.reason) {
+    let ([single, several, past], rest) = match (verdict.cause, finding.reason) {
         (Cause::Input, _) => (["waits", "wait", "waited"], format!("for {its} input")),
         (Cause::H2d, _) => (["copies", "copy", "copied"], format!("{its} input to the device slowly")),
         (Cause::MoreWork, _) => (["has", "have", "had"], "more work than the others".into()),
@@ -340,7 +340,7 @@ fn does(finding: &Finding, who: &Who<'_>) -> String {
             "late for a reason that the records do not show".into(),
         ),
     };
-    let verb = if verdict.state == VerdictState::Resolved { past } else { who.choose(one, several) };
+    let verb = if verdict.state == VerdictState::Resolved { past } else { who.choose(single, several) };
     if rest.is_empty() { verb.to_owned() } else { format!("{verb} {rest}") }
 }
 
@@ -381,7 +381,7 @@ fn turns(finding: &Finding, who: &Who<'_>, kept_off_processors: bool) -> String 
     format!("Ranks take turns at being last, which costs {cost} per step ({share} of step time): {why}.")
 }
 
-fn slower(finding: &Finding, who: &Who<'_>, by: f64) -> String {
+fn slower(finding: &Finding, who: &Who<'_>, rise: f64) -> String {
     let (cost, share) = cost(&finding.verdict);
     let why = match (finding.verdict.cause, finding.reason) {
         (Cause::Host, Some(Reason::Steal)) => format!(" while {}", stolen(who.its())),
@@ -398,7 +398,7 @@ fn slower(finding: &Finding, who: &Who<'_>, by: f64) -> String {
         "{} {} {} longer from step {} on{why}, which costs {cost} per step ({share} of step time).",
         who.name(),
         who.choose("computes", "compute"),
-        units::percent(by),
+        units::percent(rise),
         units::count(finding.verdict.steps.0)
     ))
 }

@@ -88,17 +88,17 @@ fn observed<T: Default>(work: impl FnOnce() -> T) -> T {
 /// Calls NCCL between events on each stream, and logs the calls on the streams that can be timed.
 fn timed(by_stream: Vec<(*mut c_void, Vec<Numbered>)>, original: impl FnOnce() -> c_int) -> c_int {
     let begun: Vec<_> = observed(|| {
-        let begin = |(stream, calls): (*mut c_void, Vec<Numbered>)| {
-            let before = events::before(stream)?;
+        let begun_work = |(stream, calls): (*mut c_void, Vec<Numbered>)| {
+            let begin = events::record_begin(stream)?;
             let handles: Vec<Handle> = calls.into_iter().map(Numbered::announce).collect();
-            Some((before, stream, handles))
+            Some((begin, stream, handles))
         };
-        by_stream.into_iter().filter_map(begin).collect()
+        by_stream.into_iter().filter_map(begun_work).collect()
     });
     let result = original();
     observed(|| {
-        begun.into_iter().for_each(|(before, stream, handles)| {
-            before.end(stream, Work::Collectives(handles));
+        begun.into_iter().for_each(|(begin, stream, handles)| {
+            begin.end(stream, Work::Collectives(handles));
         });
     });
     result

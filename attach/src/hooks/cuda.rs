@@ -43,7 +43,7 @@ pub extern "C" fn InitializeInjection() -> c_int {
             let thread = thread::Builder::new().name("paceline-cuda".into());
             // If the thread cannot start, nothing is observed.
             let _thread =
-                host::without_signals(|| thread.spawn(move || host::guarded(|| wait(&name, patience))));
+                host::block_signals(|| thread.spawn(move || host::guarded(|| wait(&name, patience))));
         }
     });
     // The driver takes any value other than 0 as success.
@@ -76,7 +76,7 @@ fn wait(name: &str, patience: Duration) {
         thread::sleep(MIN_WAIT);
     }
     // Registered only now, so that it runs before the driver's own exit handlers.
-    host::at_exit(stop_asking);
+    host::call_at_exit(stop_asking);
     let mut rest = MIN_WAIT;
     while observer::is_undecided() {
         thread::sleep(rest);
@@ -84,7 +84,7 @@ fn wait(name: &str, patience: Duration) {
         rest = (rest * 2).min(MAX_WAIT);
         let device = {
             let _asking = asking();
-            gpu::driver::in_use()
+            gpu::driver::used_device()
         };
         if let Some(device) = device {
             if let Some(claim) = claim(name) {

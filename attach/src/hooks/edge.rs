@@ -32,7 +32,7 @@ impl Edge {
         }
     }
 
-    pub(crate) fn at(&self) -> *const c_void {
+    pub(crate) fn pointer(&self) -> *const c_void {
         self.begin.cast_const().cast()
     }
 }

@@ -86,7 +86,7 @@ fn event(meter: &Meter) -> Option<Event> {
 }
 
 /// The recorded event before some work, and the event for its end.
-pub(super) struct Before {
+pub(super) struct RecordedBegin {
     begin: Event,
     end: Event,
     enqueued: MonoNanos,
@@ -103,9 +103,9 @@ fn device() -> Option<(Meter, Context)> {
 }
 
 /// Records an event before the next work on `stream`; `None` if that work cannot be timed.
-pub(super) fn before(stream: *mut c_void) -> Option<Before> {
+pub(super) fn record_begin(stream: *mut c_void) -> Option<RecordedBegin> {
     let (meter, context) = device()?;
-    meter.within(context, || {
+    meter.run_in_context(context, || {
         // SAFETY: the job passes its stream, and the context is that of the calling thread.
         if unsafe { meter.is_capturing(stream) } {
             return None;
@@ -118,22 +118,24 @@ pub(super) fn before(stream: *mut c_void) -> Option<Before> {
                 return None;
             }
         };
-        let before = Before { begin, end, enqueued: agent::clock::now() };
+        let recorded = RecordedBegin { begin, end, enqueued: agent::clock::now() };
         // SAFETY: as above.
         if unsafe { meter.record(begin, stream) } {
-            return Some(before);
+            return Some(recorded);
         }
-        before.forget();
+        recorded.forget();
         None
     })?
 }
 
-impl Before {
+impl RecordedBegin {
     /// Records the event after the work.
     pub(super) fn end(self, stream: *mut c_void, work: Work) {
         let is_recorded = device().and_then(|(meter, context)| {
             // SAFETY: the job passes its stream, and the context is that of the calling thread.
-            meter.within(context, || unsafe { !meter.is_capturing(stream) && meter.record(self.end, stream) })
+            meter.run_in_context(context, || unsafe {
+                !meter.is_capturing(stream) && meter.record(self.end, stream)
+            })
         });
         if is_recorded == Some(true) {
             let Self { begin, end, enqueued } = self;

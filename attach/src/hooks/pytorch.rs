@@ -346,7 +346,7 @@ pub extern "C" fn paceline_pytorch_updated() {
 /// Records that the next update is by another optimizer than those before it.
 #[unsafe(no_mangle)]
 pub extern "C" fn paceline_pytorch_updated_by_several() {
-    host::guarded(marks::by_several);
+    host::guarded(marks::note_other_optimizer);
 }
 
 /// Records that a line of the job's own code leads to a phase. `phase` is the code of a [`Phase`]. An unknown code is ignored, and

@@ -47,7 +47,7 @@ pub(crate) struct Blocked {
     /// When collectives ran of which nothing shows whether the rank computed meanwhile.
     pub(crate) unclear: Vec<Stretch>,
     /// When collectives ran that are known not to block. The rank computed meanwhile if it still had anything to compute.
-    pub(crate) beside: Vec<Stretch>,
+    pub(crate) nonblocking: Vec<Stretch>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -102,7 +102,7 @@ impl Evidence {
 /// The evidence about each kind of collective.
 #[derive(Debug, Default)]
 pub(crate) struct Blocking {
-    before: BTreeMap<(Kind, u32), Observed>,
+    previous: BTreeMap<(Kind, u32), Observed>,
     evidence: BTreeMap<Kind, Evidence>,
 }
 
@@ -113,16 +113,16 @@ impl Blocking {
         ran.sort_unstable_by_key(|collective| (collective.start, collective.end));
         self.learn(ran);
         let mut found = Blocked::default();
-        for (at, one) in ran.iter().enumerate() {
-            let shown = self.shows_blocking(one);
-            let stretch = (since(&ran[..at], one), one.end);
-            if shown.unwrap_or_else(|| one.is_needed()) {
+        for (at, collective) in ran.iter().enumerate() {
+            let shown = self.shows_blocking(collective);
+            let stretch = (wait_begin(&ran[..at], collective), collective.end);
+            if shown.unwrap_or_else(|| collective.is_needed()) {
                 found.blocked.push(stretch);
             }
             match shown {
                 Some(true) => {}
-                Some(false) => found.beside.push((one.start, one.end)),
-                None => found.unclear.push((one.start, one.end)),
+                Some(false) => found.nonblocking.push((collective.start, collective.end)),
+                None => found.unclear.push((collective.start, collective.end)),
             }
         }
         found
@@ -135,21 +135,21 @@ impl Blocking {
             }
         }
         for pair in ran.windows(2) {
-            let [one, next] = pair else { continue };
-            let place = (one.kind, one.position);
-            let gap = next.start - one.end;
+            let [collective, next] = pair else { continue };
+            let place = (collective.kind, collective.position);
+            let gap = next.start - collective.end;
             // A collective that waits for its turn says nothing about compute.
             if gap <= IDLE_NANOS {
-                self.before.remove(&place);
+                self.previous.remove(&place);
                 continue;
             }
-            let now = Observed { took: (one.end - one.start) as f64, gap: gap as f64 };
-            if self.before.len() == MAX_POSITIONS && !self.before.contains_key(&place) {
+            let now = Observed { took: (collective.end - collective.start) as f64, gap: gap as f64 };
+            if self.previous.len() == MAX_POSITIONS && !self.previous.contains_key(&place) {
                 continue;
             }
-            if let Some(before) = self.before.insert(place, now) {
-                let (longer, later) = (now.took - before.took, now.gap - before.gap);
-                let evidence = self.evidence.entry(one.kind).or_default();
+            if let Some(previous) = self.previous.insert(place, now) {
+                let (longer, later) = (now.took - previous.took, now.gap - previous.gap);
+                let evidence = self.evidence.entry(collective.kind).or_default();
                 evidence.changes += 1.0;
                 evidence.squares += longer * longer;
                 evidence.products += longer * later;
@@ -158,9 +158,9 @@ impl Blocking {
     }
 
     /// Returns whether nothing is computed while the collective runs; `None` if nothing shows it.
-    fn shows_blocking(&self, one: &StepCollective) -> Option<bool> {
+    fn shows_blocking(&self, collective: &StepCollective) -> Option<bool> {
         // The gap stays as it is if later work waits for the collective's end, and shrinks if it does not.
-        match self.evidence.get(&one.kind)?.slope()? {
+        match self.evidence.get(&collective.kind)?.slope()? {
             slope if slope.abs() < TOLERANCE => Some(true),
             slope if (slope + 1.0).abs() < TOLERANCE => Some(false),
             _ => None,
@@ -170,18 +170,18 @@ impl Blocking {
 
 /// Returns the start of the rank's wait for a collective. Between two stages of a pipeline, a receive is enqueued
 /// together with a send and runs after it; the rank computes nothing during either.
-fn since(before: &[StepCollective], one: &StepCollective) -> MonoNanos {
-    let mut since = one.start;
-    if one.kind.1 == Function::SendReceive {
-        let sent = before.iter().rev().take_while(|before| before.is_sent);
-        for before in sent {
-            if since - before.end > IDLE_NANOS {
+fn wait_begin(earlier: &[StepCollective], collective: &StepCollective) -> MonoNanos {
+    let mut begin = collective.start;
+    if collective.kind.1 == Function::SendReceive {
+        let sent = earlier.iter().rev().take_while(|sent| sent.is_sent);
+        for message in sent {
+            if begin - message.end > IDLE_NANOS {
                 break;
             }
-            since = before.start;
+            begin = message.start;
         }
     }
-    since.max(one.launch).min(one.start)
+    begin.max(collective.launch).min(collective.start)
 }
 
 #[cfg(test)]
@@ -223,9 +223,9 @@ mod tests {
 
     /// What is known, and what is assumed of a collective of the anchor communicator and of another one.
     fn answers(blocking: &Blocking, communicator: u64, function: Function) -> Result<bool, [bool; 2]> {
-        let one = ran((communicator, function), 0, 1);
-        let assumed = [one.is_needed(), StepCollective { is_anchor: false, ..one }.is_needed()];
-        blocking.shows_blocking(&one).ok_or(assumed)
+        let collective = ran((communicator, function), 0, 1);
+        let assumed = [collective.is_needed(), StepCollective { is_anchor: false, ..collective }.is_needed()];
+        blocking.shows_blocking(&collective).ok_or(assumed)
     }
 
     #[test]
@@ -244,16 +244,16 @@ mod tests {
 
     #[test]
     fn what_is_assumed_is_unclear_whatever_is_assumed() {
-        for (waits_for_end, blocked, beside) in [(true, 1, 0), (false, 0, 1)] {
+        for (waits_for_end, blocked, nonblocking) in [(true, 1, 0), (false, 0, 1)] {
             let mut blocking = steps(waits_for_end, 200_000);
-            let one = ran((ONE, REDUCED), 0, 1_000);
+            let collective = ran((ONE, REDUCED), 0, 1_000);
             let [assumed, needed] =
                 [ran((NEXT, REDUCED), 2_000, 3_000), ran((NEXT, Function::AllToAll), 4_000, 5_000)];
-            let found = blocking.ingest(&mut [one, assumed, needed]);
-            let stretch = |one: StepCollective| (one.start, one.end);
+            let found = blocking.ingest(&mut [collective, assumed, needed]);
+            let stretch = |collective: StepCollective| (collective.start, collective.end);
             assert_eq!(found.unclear, [stretch(assumed), stretch(needed)]);
             assert_eq!(found.blocked.len(), blocked + 1, "an all-to-all is assumed to block");
-            assert_eq!(found.beside.len(), beside);
+            assert_eq!(found.nonblocking.len(), nonblocking);
         }
     }
 
@@ -282,14 +282,18 @@ mod tests {
             is_sent,
             ..ran((communicator, Function::SendReceive), start, end)
         };
-        let blocked = |launch: i64, until: i64| {
-            let sent = message(ONE, 100_000, until, 90_000, true);
+        let blocked = |launch: i64, end: i64| {
+            let sent = message(ONE, 100_000, end, 90_000, true);
             let received = message(NEXT, 3_000_000, 5_000_000, launch, false);
             Blocking::default().ingest(&mut [sent, received]).blocked
         };
-        let since = |at: i64| vec![(MonoNanos(at), MonoNanos(5_000_000))];
-        assert_eq!(blocked(90_000, 2_990_000), since(100_000), "the host runs ahead");
-        assert_eq!(blocked(500_000, 2_990_000), since(500_000), "the rank computes until the launch");
-        assert_eq!(blocked(90_000, 2_000_000), since(3_000_000), "the stream was idle, so the rank computed");
+        let wait_from = |at: i64| vec![(MonoNanos(at), MonoNanos(5_000_000))];
+        assert_eq!(blocked(90_000, 2_990_000), wait_from(100_000), "the host runs ahead");
+        assert_eq!(blocked(500_000, 2_990_000), wait_from(500_000), "the rank computes until the launch");
+        assert_eq!(
+            blocked(90_000, 2_000_000),
+            wait_from(3_000_000),
+            "the stream was idle, so the rank computed"
+        );
     }
 }

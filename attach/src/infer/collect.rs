@@ -46,6 +46,14 @@ struct Unfinished {
 }
 
 /// What the channels of a collective have reported.
+/// A batch of messages that run together.
+#[derive(Clone, Copy, Debug)]
+struct MessageBatch {
+    number: u16,
+    /// The first message of the batch.
+    first: Handle,
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct Progress {
     began: u16,
@@ -122,8 +130,8 @@ pub struct Collector {
     parents: HashMap<Handle, Handle>,
     /// The number of ranks of each communicator.
     sizes: HashMap<u64, u32>,
-    /// The newest batch of messages of each communicator, and the first message of that batch.
-    batches: HashMap<u64, (u16, Handle)>,
+    /// The newest batch of messages of each communicator.
+    batches: HashMap<u64, MessageBatch>,
     /// When the newest collective was enqueued.
     newest: MonoNanos,
     /// The number of abandoned collectives.
@@ -211,11 +219,12 @@ impl Collector {
         if self.batches.len() >= MAX_COMMUNICATORS && !self.batches.contains_key(&communicator) {
             return handle;
         }
-        let newest = self.batches.entry(communicator).or_insert((batch, handle));
-        if newest.0 != batch {
-            *newest = (batch, handle);
+        let opened = MessageBatch { number: batch, first: handle };
+        let newest = self.batches.entry(communicator).or_insert(opened);
+        if newest.number != batch {
+            *newest = opened;
         }
-        newest.1
+        newest.first
     }
 
     fn progress(&mut self, handle: Handle) -> &mut Progress {
@@ -230,12 +239,12 @@ impl Collector {
     }
 
     /// Returns the unfinished collectives that were enqueued before a time, each once: a rank that hangs has started them.
-    pub fn overdue(&mut self, before: MonoNanos) -> Vec<Collective> {
+    pub fn overdue(&mut self, limit: MonoNanos) -> Vec<Collective> {
         let new = match self.reported {
             Some(reported) => self.open.range((Bound::Excluded(reported), Bound::Unbounded)),
             None => self.open.range(..),
         };
-        let overdue = new.take_while(|(_, open)| open.launch < before);
+        let overdue = new.take_while(|(_, open)| open.launch < limit);
         let overdue: Vec<(Handle, Collective)> =
             overdue.map(|(handle, open)| (*handle, open.collective(None))).collect();
         self.reported = overdue.last().map(|(handle, _)| *handle).or(self.reported);
@@ -243,16 +252,16 @@ impl Collector {
     }
 
     /// Returns the oldest unfinished collective of a communicator, if it was enqueued before a time.
-    pub fn awaited(&self, communicator: u64, before: MonoNanos) -> Option<Collective> {
+    pub fn awaited(&self, communicator: u64, limit: MonoNanos) -> Option<Collective> {
         let oldest = self.open.values().find(|open| open.communicator == communicator)?;
-        (oldest.launch < before).then(|| oldest.collective(None))
+        (oldest.launch < limit).then(|| oldest.collective(None))
     }
 
     /// Removes the finished collectives and returns them in the order in which they were enqueued.
     pub fn ended(&mut self) -> Vec<Collective> {
         let mut ended = Vec::new();
         let mut messages: BTreeMap<Handle, Vec<FinishedMessage>> = BTreeMap::new();
-        for handle in self.over() {
+        for handle in self.finished() {
             let Some(open) = self.open.remove(&handle) else { continue };
             let ran = open.progress.ran();
             let collective = open.collective(ran);
@@ -276,22 +285,22 @@ impl Collector {
     /// so they would stay unfinished forever.
     fn give_up(&mut self) {
         let (begun, newest) = (self.youngest(|progress| progress.began > 0), self.newest);
-        let before = self.open.len();
+        let count = self.open.len();
         self.open.retain(|_, open| {
             let is_overtaken = begun.get(&open.communicator).is_some_and(|younger| open.turn < *younger);
             !is_overtaken || newest - open.launch < STALE_NANOS
         });
-        self.lost += (before - self.open.len()) as u64;
+        self.lost += (count - self.open.len()) as u64;
     }
 
     /// Returns the finished collectives. Those that run together finish together.
-    fn over(&self) -> Vec<Handle> {
+    fn finished(&self) -> Vec<Handle> {
         let begun = self.youngest(|progress| progress.began > 0);
         let issued = self.youngest(|progress| progress.issued.is_some());
         let is_over = |open: &Unfinished| {
             let all_channels = open.progress.ended >= u16::from(open.channels.max(1));
-            let overtaken = |by: &HashMap<u64, Handle>| {
-                by.get(&open.communicator).is_some_and(|younger| open.turn < *younger)
+            let overtaken = |youngest: &HashMap<u64, Handle>| {
+                youngest.get(&open.communicator).is_some_and(|younger| open.turn < *younger)
             };
             open.progress.issued.is_some()
                 || open.progress.events.is_some()
@@ -303,15 +312,15 @@ impl Collector {
         };
         let waiting: HashSet<Handle> =
             self.open.values().filter(|open| !is_over(open)).map(|open| open.turn).collect();
-        let over = self.open.iter().filter(|(_, open)| !waiting.contains(&open.turn));
-        over.map(|(&handle, _)| handle).collect()
+        let finished = self.open.iter().filter(|(_, open)| !waiting.contains(&open.turn));
+        finished.map(|(&handle, _)| handle).collect()
     }
 
     /// Returns the youngest turn of each communicator in which `holds` is true of an operation. Everything older that
     /// has no running channel is finished.
     fn youngest(&self, holds: impl Fn(&Progress) -> bool) -> HashMap<u64, Handle> {
-        let those = self.open.values().filter(|open| holds(&open.progress));
-        those.map(|open| (open.communicator, open.turn)).collect()
+        let matching = self.open.values().filter(|open| holds(&open.progress));
+        matching.map(|open| (open.communicator, open.turn)).collect()
     }
 
     /// Returns the number of collectives abandoned since the process started.
@@ -349,7 +358,7 @@ mod tests {
         [Entry::Began { handle, parent, gpu: Some(begin), at }, Entry::Ended { handle, gpu: Some(end), at }]
     }
 
-    fn after(entries: impl IntoIterator<Item = Entry>) -> (Collector, Vec<Collective>) {
+    fn collected(entries: impl IntoIterator<Item = Entry>) -> (Collector, Vec<Collective>) {
         let mut collector = Collector::default();
         entries.into_iter().for_each(|entry| collector.ingest(entry));
         let ended = collector.ended();
@@ -358,47 +367,49 @@ mod tests {
 
     #[test]
     fn an_unfinished_collective_is_overdue_once() {
-        let [one, two, three] = [(); 3].map(|()| Handle::new(Kind::Collective, LocalRank::FIRST));
-        let (mut collector, _) = after([enqueued(one, 3, 2), enqueued(two, 4, 2)]);
+        let [first, second, third] = [(); 3].map(|()| Handle::new(Kind::Collective, LocalRank::FIRST));
+        let (mut collector, _) = collected([enqueued(first, 3, 2), enqueued(second, 4, 2)]);
         assert!(collector.overdue(MonoNanos(1)).is_empty());
         let seqs = |found: Vec<Collective>| found.iter().map(|call| call.seq).collect::<Vec<_>>();
         assert_eq!(seqs(collector.overdue(MonoNanos(2))), [3, 4]);
         assert!(collector.overdue(MonoNanos(2)).is_empty());
-        collector.ingest(enqueued(three, 5, 2));
+        collector.ingest(enqueued(third, 5, 2));
         assert_eq!(seqs(collector.overdue(MonoNanos(2))), [5]);
     }
 
     #[test]
     fn the_oldest_unfinished_collective_of_a_communicator_is_awaited() {
-        let [one, two] = [(); 2].map(|()| Handle::new(Kind::Collective, LocalRank::FIRST));
-        let (mut collector, _) = after([enqueued(one, 3, 1), enqueued(two, 4, 1)]);
-        let awaited =
-            |collector: &Collector, of, before| collector.awaited(of, MonoNanos(before)).map(|call| call.seq);
+        let [first, second] = [(); 2].map(|()| Handle::new(Kind::Collective, LocalRank::FIRST));
+        let (mut collector, _) = collected([enqueued(first, 3, 1), enqueued(second, 4, 1)]);
+        let awaited = |collector: &Collector, communicator, limit| {
+            collector.awaited(communicator, MonoNanos(limit)).map(|call| call.seq)
+        };
         assert_eq!(awaited(&collector, COMMUNICATOR, 2), Some(3));
         assert_eq!(awaited(&collector, COMMUNICATOR, 1), None, "not for long");
         assert_eq!(awaited(&collector, COMMUNICATOR + 1, 2), None, "none of it");
-        channel(one, 10, 20).into_iter().for_each(|entry| collector.ingest(entry));
+        channel(first, 10, 20).into_iter().for_each(|entry| collector.ingest(entry));
         collector.ended();
         assert_eq!(awaited(&collector, COMMUNICATOR, 2), Some(4));
     }
 
     #[test]
     fn an_earlier_launch_may_be_read_before_or_after_its_collective() {
-        let one = Handle::new(Kind::Collective, LocalRank::FIRST);
-        let launched = Entry::Launched { handle: one, at: MonoNanos(-5) };
-        let ran = channel(one, 10, 20);
-        for entries in [[launched, enqueued(one, 3, 1)], [enqueued(one, 3, 1), launched]] {
-            let (_, ended) = after(entries.into_iter().chain(ran));
+        let handle = Handle::new(Kind::Collective, LocalRank::FIRST);
+        let launched = Entry::Launched { handle, at: MonoNanos(-5) };
+        let ran = channel(handle, 10, 20);
+        for entries in [[launched, enqueued(handle, 3, 1)], [enqueued(handle, 3, 1), launched]] {
+            let (_, ended) = collected(entries.into_iter().chain(ran));
             assert_eq!(ended.iter().map(|call| call.launch).collect::<Vec<_>>(), [MonoNanos(-5)]);
         }
     }
 
     #[test]
     fn a_collective_runs_from_its_first_channel_start_to_its_last_channel_end() {
-        let one = Handle::new(Kind::Collective, LocalRank::FIRST);
+        let handle = Handle::new(Kind::Collective, LocalRank::FIRST);
         let entries =
-            [[enqueued(one, 3, 2)].as_slice(), &channel(one, 10, 40), &channel(one, 12, 45)].concat();
-        let (collector, ended) = after(entries);
+            [[enqueued(handle, 3, 2)].as_slice(), &channel(handle, 10, 40), &channel(handle, 12, 45)]
+                .concat();
+        let (collector, ended) = collected(entries);
         assert_eq!(ended.len(), 1);
         assert_eq!((ended[0].seq, ended[0].ran), (3, Ran::Gpu { begin: 10, end: 45 }));
         assert!(collector.open.is_empty() && collector.early.is_empty() && collector.parents.is_empty());
@@ -406,20 +417,20 @@ mod tests {
 
     #[test]
     fn a_kernel_may_be_reported_before_its_collective() {
-        let one = Handle::new(Kind::Collective, LocalRank::FIRST);
-        let entries = [channel(one, 10, 40).as_slice(), &[enqueued(one, 0, 1)]].concat();
-        assert_eq!(after(entries).1.len(), 1);
+        let handle = Handle::new(Kind::Collective, LocalRank::FIRST);
+        let entries = [channel(handle, 10, 40).as_slice(), &[enqueued(handle, 0, 1)]].concat();
+        assert_eq!(collected(entries).1.len(), 1);
     }
 
     #[test]
     fn a_collective_with_idle_channels_is_finished_once_a_younger_one_runs() {
-        let [one, two] = [(); 2].map(|()| Handle::new(Kind::Collective, LocalRank::FIRST));
-        let entries = [[enqueued(one, 0, 8)].as_slice(), &channel(one, 10, 40)].concat();
-        let (mut collector, ended) = after(entries);
+        let [first, second] = [(); 2].map(|()| Handle::new(Kind::Collective, LocalRank::FIRST));
+        let entries = [[enqueued(first, 0, 8)].as_slice(), &channel(first, 10, 40)].concat();
+        let (mut collector, ended) = collected(entries);
         assert_eq!(ended, [], "another channel may still start");
-        collector.ingest(enqueued(two, 1, 8));
+        collector.ingest(enqueued(second, 1, 8));
         assert_eq!(collector.ended(), []);
-        collector.ingest(channel(two, 50, 60)[0]);
+        collector.ingest(channel(second, 50, 60)[0]);
         let ended = collector.ended();
         assert_eq!(ended.len(), 1);
         assert_eq!(ended[0].seq, 0);
@@ -427,23 +438,23 @@ mod tests {
 
     #[test]
     fn without_kernel_entries_only_the_time_of_enqueueing_is_known() {
-        let one = Handle::new(Kind::Collective, LocalRank::FIRST);
-        let issued = Entry::Issued { handle: one, at: MonoNanos(4) };
-        let (_, ended) = after([enqueued(one, 0, 8), issued]);
+        let handle = Handle::new(Kind::Collective, LocalRank::FIRST);
+        let issued = Entry::Issued { handle, at: MonoNanos(4) };
+        let (_, ended) = collected([enqueued(handle, 0, 8), issued]);
         assert_eq!(ended[0].ran, Ran::Unknown { issued: MonoNanos(4) });
     }
 
     #[test]
     fn no_collective_is_missing_when_sampling_starts_between_a_call_and_its_kernel() {
-        let [one, two] = [(); 2].map(|()| Handle::new(Kind::Collective, LocalRank::FIRST));
-        let issued = Entry::Issued { handle: two, at: MonoNanos(4) };
-        let (_, ended) = after([enqueued(one, 0, 8), enqueued(two, 1, 8), issued]);
+        let [first, second] = [(); 2].map(|()| Handle::new(Kind::Collective, LocalRank::FIRST));
+        let issued = Entry::Issued { handle: second, at: MonoNanos(4) };
+        let (_, ended) = collected([enqueued(first, 0, 8), enqueued(second, 1, 8), issued]);
         assert_eq!(ended.iter().map(|call| call.seq).collect::<Vec<_>>(), [0, 1]);
     }
 
     #[test]
     fn a_collective_whose_end_was_lost_is_abandoned_long_after_it_was_overtaken() {
-        let [one, two, three] = [(); 3].map(|()| Handle::new(Kind::Collective, LocalRank::FIRST));
+        let [first, second, third] = [(); 3].map(|()| Handle::new(Kind::Collective, LocalRank::FIRST));
         let at = |entry, nanos| match entry {
             Entry::Enqueued { handle, communicator, function, seq, bytes, channels, begins, .. } => {
                 let at = MonoNanos(nanos);
@@ -451,23 +462,23 @@ mod tests {
             }
             other => other,
         };
-        let entries = [enqueued(one, 0, 1), channel(one, 10, 20)[0], enqueued(two, 1, 1)];
-        let (mut collector, ended) = after(entries.into_iter().chain(channel(two, 30, 40)));
+        let entries = [enqueued(first, 0, 1), channel(first, 10, 20)[0], enqueued(second, 1, 1)];
+        let (mut collector, ended) = collected(entries.into_iter().chain(channel(second, 30, 40)));
         assert_eq!(ended.iter().map(|call| call.seq).collect::<Vec<_>>(), [1]);
         assert_eq!((collector.open.len(), collector.lost()), (1, 0), "its end may still arrive");
         // A collective that waits for other ranks is not abandoned: no later one of its communicator has run.
-        collector.ingest(at(enqueued(three, 2, 1), STALE_NANOS + 2));
+        collector.ingest(at(enqueued(third, 2, 1), STALE_NANOS + 2));
         assert_eq!(collector.ended(), []);
-        collector.ingest(channel(three, 50, 60)[0]);
+        collector.ingest(channel(third, 50, 60)[0]);
         assert_eq!((collector.ended(), collector.lost()), (vec![], 1));
-        assert_eq!(collector.open.keys().copied().collect::<Vec<_>>(), [three]);
+        assert_eq!(collector.open.keys().copied().collect::<Vec<_>>(), [third]);
     }
 
     #[test]
     fn collectives_that_never_run_are_abandoned_beyond_the_bound_and_counted() {
         let never = (0..=MAX_OPEN as u64)
             .map(|seq| enqueued(Handle::new(Kind::Collective, LocalRank::FIRST), seq, 1));
-        let (collector, ended) = after(never);
+        let (collector, ended) = collected(never);
         assert_eq!((ended.len(), collector.lost(), collector.open.len()), (0, 1, MAX_OPEN));
     }
 
@@ -488,7 +499,7 @@ mod tests {
     fn messages_of_a_batch_finish_together() {
         let [sent, received, next] = [(); 3].map(|()| Handle::new(Kind::Collective, LocalRank::FIRST));
         let entries = [message(sent, 0, 1, 2), message(received, 0, 0, 1), message(next, 1, 1, 2)];
-        let (mut collector, ended) = after(entries.into_iter().chain(channel(sent, 10, 20)));
+        let (mut collector, ended) = collected(entries.into_iter().chain(channel(sent, 10, 20)));
         assert_eq!(ended, [], "the other message has not started");
         channel(received, 10, 40).into_iter().for_each(|entry| collector.ingest(entry));
         let ended = collector.ended();
@@ -502,7 +513,7 @@ mod tests {
     fn an_empty_message_delays_no_other() {
         let [empty, sent, next] = [(); 3].map(|()| Handle::new(Kind::Collective, LocalRank::FIRST));
         let entries = [message(empty, 0, 0, 1), message(sent, 0, 1, 2), message(next, 1, 1, 2)];
-        let (mut collector, ended) = after(entries.into_iter().chain(channel(sent, 10, 20)));
+        let (mut collector, ended) = collected(entries.into_iter().chain(channel(sent, 10, 20)));
         assert_eq!(ended, []);
         collector.ingest(channel(next, 30, 40)[0]);
         assert_eq!(collector.ended().len(), 1);

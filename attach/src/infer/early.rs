@@ -24,9 +24,8 @@ impl Early {
 
     /// Sets the places of the newest collectives of a communicator. Those of older ones, which are no longer kept, are ignored.
     pub(crate) fn set_places(&mut self, communicator: u64, places: &[Placing]) {
-        let of_it =
-            self.0.iter_mut().rev().filter(|(timed, _)| timed.collective.communicator == communicator);
-        for ((_, known), place) in of_it.zip(places.iter().rev()) {
+        let kept = self.0.iter_mut().rev().filter(|(timed, _)| timed.collective.communicator == communicator);
+        for ((_, known), place) in kept.zip(places.iter().rev()) {
             *known = *place;
         }
     }

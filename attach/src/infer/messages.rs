@@ -97,14 +97,14 @@ mod tests {
 
     #[test]
     fn messages_with_every_other_rank_at_once_are_one_all_to_all() {
-        let [one] = together(with_all(), Some(3)).try_into().expect("one collective");
+        let [all_to_all] = together(with_all(), Some(3)).try_into().expect("one collective");
         let expected = Collective {
             function: Function::AllToAll,
             bytes: 30,
             ran: Ran::Gpu { begin: 15, end: 50 },
             ..finished(0, false, 0, [0, 0]).collective
         };
-        assert_eq!(one, expected);
+        assert_eq!(all_to_all, expected);
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub(crate) struct Timing {
 
 impl Timing {
     /// Returns the part between two times. Its processor time is an equal share of the whole.
-    fn within(self, from: MonoNanos, to: MonoNanos) -> Self {
+    fn clipped(self, from: MonoNanos, to: MonoNanos) -> Self {
         let (begin, end) = (self.begin.max(from), self.end.min(to));
         let (part, whole) = ((end - begin).max(0), (self.end - self.begin).max(1));
         let used = (self.used as f64 * part as f64 / whole as f64) as u64;
@@ -51,21 +51,20 @@ impl Phases {
             self.forgotten_until = self.forgotten_until.max(forgotten);
         }
         // A phase may lie within another.
-        let at =
-            self.known.iter().rposition(|timing| timing.begin <= added.begin).map_or(0, |before| before + 1);
+        let at = self.known.iter().rposition(|timing| timing.begin <= added.begin).map_or(0, |last| last + 1);
         self.known.insert(at, added);
     }
 
     /// Returns whether all phases from a time on are known.
     pub(crate) fn are_known_from(&self, at: MonoNanos) -> bool {
-        self.forgotten_until.is_none_or(|until| at >= until)
+        self.forgotten_until.is_none_or(|forgotten| at >= forgotten)
     }
 
     /// Returns the phases that the host or the device computes in a step from `from` to `to`, in order of time; `None` if no
     /// backward pass is reported in the step.
     pub(crate) fn computed(&mut self, from: MonoNanos, to: MonoNanos) -> Option<Vec<Timing>> {
-        let of_step = |timing: &&Timing| timing.begin < to && timing.end > from;
-        if !self.known.iter().filter(of_step).any(|timing| timing.phase == Phase::Backward) {
+        let overlaps = |timing: &&Timing| timing.begin < to && timing.end > from;
+        if !self.known.iter().filter(overlaps).any(|timing| timing.phase == Phase::Backward) {
             return None;
         }
         let later = self.known.iter().position(|timing| timing.begin >= to).unwrap_or(self.known.len());
@@ -73,7 +72,7 @@ impl Phases {
         let unfinished: Vec<Timing> =
             self.known.range(..later).filter(|timing| timing.end > to).copied().collect();
         let found = self.known.drain(..later).filter(|timing| timing.end > from);
-        let found = found.map(|timing| timing.within(from, to)).collect();
+        let found = found.map(|timing| timing.clipped(from, to)).collect();
         for phase in unfinished.into_iter().rev() {
             self.known.push_front(phase);
         }
@@ -92,10 +91,10 @@ impl Phases {
         let later =
             self.known.iter().position(|timing| timing.begin >= first_launch).unwrap_or(self.known.len());
         let limit = first_launch.min(computed_until);
-        let of_step = self.known.drain(..later).filter(|timing| timing.phase.holds_device_up());
-        let of_step =
-            of_step.map(|timing| (timing.phase.span(), timing.begin.max(from), timing.end.min(limit)));
-        of_step.filter(|(_, begin, end)| begin < end).collect()
+        let timings = self.known.drain(..later).filter(|timing| timing.phase.holds_device_up());
+        let timings =
+            timings.map(|timing| (timing.phase.span(), timing.begin.max(from), timing.end.min(limit)));
+        timings.filter(|(_, begin, end)| begin < end).collect()
     }
 }
 
@@ -104,10 +103,10 @@ impl Phases {
 /// no cost. If the device reports no phases, the host computes, and all phases are its own. `timings` are in the order in
 /// which they begin, and so is the result.
 fn clipped_to_idle_device(begin: MonoNanos, timings: Vec<Timing>) -> Vec<Timing> {
-    let (mut found, of_host): (Vec<Timing>, Vec<Timing>) =
+    let (mut found, host_timings): (Vec<Timing>, Vec<Timing>) =
         timings.into_iter().partition(|timing| timing.enqueued.is_some());
     if found.is_empty() {
-        return of_host;
+        return host_timings;
     }
     let mut at = begin;
     let mut idle = Vec::with_capacity(found.len());
@@ -115,9 +114,9 @@ fn clipped_to_idle_device(begin: MonoNanos, timings: Vec<Timing>) -> Vec<Timing>
         idle.push((at, timing.enqueued.map_or(timing.begin, |enqueued| enqueued.min(timing.begin))));
         at = at.max(timing.end);
     }
-    for timing in of_host {
-        let within = idle.iter().map(|&(from, to)| timing.within(from, to));
-        found.extend(within.filter(|part| part.begin < part.end));
+    for timing in host_timings {
+        let parts = idle.iter().map(|&(from, to)| timing.clipped(from, to));
+        found.extend(parts.filter(|part| part.begin < part.end));
     }
     found.sort_by_key(|timing| timing.begin);
     found

@@ -46,7 +46,7 @@ pub struct Placer {
     longest_nanos: i64,
     current: Option<Current>,
     /// The end of the previous step; `None` before the first.
-    before: Option<Before>,
+    previous: Option<PreviousStep>,
     waiting: VecDeque<Timed>,
     /// The collectives from before an anchor was chosen.
     early: Early,
@@ -59,7 +59,7 @@ pub struct Placer {
 
 /// The end of a step.
 #[derive(Clone, Copy, Debug)]
-struct Before {
+struct PreviousStep {
     end: MonoNanos,
     /// Whether the end of the last collective is known, and not only its time of enqueueing.
     is_end_known: bool,
@@ -90,8 +90,8 @@ impl Ended {
     /// their turn may have been ready at any time, so collectives may have run beside compute even after the time until which
     /// the device certainly computed. Only the update waits for the last one, if it shows which is the last.
     fn unclear(&self) -> Vec<(MonoNanos, MonoNanos)> {
-        let Blocked { unclear, beside, .. } = &self.blocked;
-        let late = beside
+        let Blocked { unclear, nonblocking, .. } = &self.blocked;
+        let late = nonblocking
             .iter()
             .filter(|&&(_, to)| to > self.computed_until && (to < self.end || !self.has_clear_end));
         let late = late.map(|&(from, to)| (from.max(self.computed_until), to));
@@ -179,7 +179,7 @@ impl Placer {
         }
         match place {
             Placing::In(place) => self.anchored(timed, place, record),
-            Placing::Nowhere | Placing::Unexpected => (self.current, self.before) = (None, None),
+            Placing::Nowhere | Placing::Unexpected => (self.current, self.previous) = (None, None),
         }
     }
 
@@ -210,18 +210,18 @@ impl Placer {
             .map(|&(number, _)| number)
             .min_by_key(|number| (!is_world(number), has_messages(number), Reverse(bytes(number)), *number));
         self.longest_nanos = self.longest_nanos.max(longest);
-        (self.repeats_since, self.current, self.before) = (None, None, None);
+        (self.repeats_since, self.current, self.previous) = (None, None, None);
     }
 
     fn anchored(&mut self, timed: &Timed, place: StepPosition, record: &mut impl FnMut(Event)) {
         if place.bucket == Bucket(0) {
             // A step with unusual collectives ends when the next one begins.
             self.end_step(record);
-            let begin = self.before.map_or(timed.collective.launch, |before| before.end);
+            let begin = self.previous.map_or(timed.collective.launch, |previous| previous.end);
             self.current = Some(Current {
                 step: place.step,
                 begin,
-                is_begin_known: self.before.is_none_or(|before| before.is_end_known),
+                is_begin_known: self.previous.is_none_or(|previous| previous.is_end_known),
                 first_launch: timed.collective.launch,
                 computed_until: begin,
                 previous_end: begin,
@@ -253,7 +253,7 @@ impl Placer {
         // If the start of a step is not known, its times are no better than those of enqueueing.
         let source = if current.is_begin_known { timed.source } else { Source::Derived };
         // Only the end of the first step is known: the next step starts there.
-        if self.before.is_some() {
+        if self.previous.is_some() {
             record(Event::Bucket(BucketRecord {
                 source,
                 ..self.bucket(timed, ready, place.step, place.bucket)
@@ -272,13 +272,13 @@ impl Placer {
         let Current { step, begin, first_launch, computed_until, previous_end: end, ref mut ran, .. } =
             current;
         let is_end_known = last.source != Source::Derived;
-        let before = self.before.replace(Before { end, is_end_known, last_launch });
+        let previous = self.previous.replace(PreviousStep { end, is_end_known, last_launch });
         let (enqueued, later): (VecDeque<Timed>, VecDeque<Timed>) =
             self.waiting.drain(..).partition(|timed| timed.collective.launch <= last_launch);
         self.waiting = later;
-        let Some(Before { last_launch: last_launch_before, .. }) = before else { return };
+        let Some(PreviousStep { last_launch: previous_launch, .. }) = previous else { return };
         let mut counts: BTreeMap<u64, u32> = BTreeMap::new();
-        for timed in enqueued.iter().filter(|timed| timed.collective.launch > last_launch_before) {
+        for timed in enqueued.iter().filter(|timed| timed.collective.launch > previous_launch) {
             let count = counts.entry(timed.collective.communicator).or_default();
             let earliest = if timed.source == Source::DeviceEvent { begin } else { timed.collective.launch };
             let ready = timed.collective.launch.max(earliest).min(timed.start);
@@ -306,7 +306,7 @@ impl Placer {
     pub fn settle(&mut self, mut record: impl FnMut(Event)) {
         for mut ended in std::mem::take(&mut self.ended) {
             let Ended { step, begin, end, .. } = ended;
-            ended.blocked.tell(&self.waits.until(end));
+            ended.blocked.tell(&self.waits.take_until(end));
             let mut span = |kind, begin, end, cpu_nanos| {
                 if begin < end {
                     record(Event::Span(Span { step, kind, begin, end, cpu_nanos }));
@@ -363,7 +363,7 @@ impl Placer {
         let steps = self.steps().filter(|steps| steps.communicator == collective.communicator)?;
         let step = match &self.current {
             Some(current) => current.step,
-            None if steps.by_updates => self.finders.get(&collective.communicator)?.newest()?,
+            None if steps.updates_begin_steps => self.finders.get(&collective.communicator)?.newest()?,
             None if function == steps.function => Step(seq.checked_sub(steps.phase)? / steps.per_step.max(1)),
             None => return None,
         };
@@ -450,8 +450,8 @@ fn record_computed(
         // Between phases, the rank waits for the collectives that run: those that synchronize buffers or gather a figure before the
         // forward pass, for instance.
         if at < from && from <= last_gradient {
-            let within = ended.running.iter().map(|&(begin, end)| (begin.max(at), end.min(from)));
-            within.filter(|(from, to)| from < to).for_each(|(from, to)| span(SpanKind::Blocked, from, to, 0));
+            let waits = ended.running.iter().map(|&(begin, end)| (begin.max(at), end.min(from)));
+            waits.filter(|(from, to)| from < to).for_each(|(from, to)| span(SpanKind::Blocked, from, to, 0));
         }
         at = at.max(to);
         span(phase.span(), from, to, used);

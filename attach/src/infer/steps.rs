@@ -207,8 +207,8 @@ impl StepFinder {
     /// Returns whether the repeating sequence contains messages from one rank to another.
     #[must_use]
     pub fn has_messages(&self) -> bool {
-        let of_messages = |token: &Token| token.function == Function::SendReceive;
-        self.period.as_ref().is_some_and(|period| period.tokens.iter().any(of_messages))
+        let is_message = |token: &Token| token.function == Function::SendReceive;
+        self.period.as_ref().is_some_and(|period| period.tokens.iter().any(is_message))
     }
 
     /// Returns the bytes of a step's collectives, without messages and all-to-alls; 0 until steps are known.
@@ -223,8 +223,8 @@ impl StepFinder {
     pub(crate) fn steps(&self, communicator: u64) -> Option<Steps> {
         let Period { tokens, phase, per_step, updates, .. } = self.period.as_ref()?;
         let (function, collectives) = (tokens[0].function, tokens.len() as u32);
-        let (phase, per_step, by_updates) = (*phase, *per_step, updates.is_some());
-        Some(Steps { communicator, function, phase, per_step, collectives, by_updates })
+        let (phase, per_step, updates_begin_steps) = (*phase, *per_step, updates.is_some());
+        Some(Steps { communicator, function, phase, per_step, collectives, updates_begin_steps })
     }
 
     /// Returns whether more than the order of collectives shows where steps begin and end.
@@ -259,7 +259,7 @@ impl StepFinder {
         let nanos = (self.history[last].launch - self.history[first].launch) / 2;
         shape(first, middle)
             .eq(shape(middle, last))
-            .then(|| Period::by_updates(shape(middle, last).collect(), nanos))
+            .then(|| Period::from_updates(shape(middle, last).collect(), nanos))
     }
 
     /// Finds the smallest period of the newest collectives, over an ever longer part of the history.
@@ -277,7 +277,7 @@ impl StepFinder {
                 let repeats: Vec<Seen> =
                     self.history.range(self.history.len() - watched / length * length..).copied().collect();
                 return Some(match usual_shape(&repeats[..length]) {
-                    Some(shape) => Period::by_updates(shape, step_nanos(&repeats)?),
+                    Some(shape) => Period::from_updates(shape, step_nanos(&repeats)?),
                     None => from_repeats(&repeats, length, &self.inputs),
                 });
             }
@@ -296,7 +296,7 @@ impl StepFinder {
             return None;
         }
         let shape = self.history.range(newest..last).map(|seen| seen.token).collect();
-        Some(Period::by_updates(shape, watched / (begins.len() as i64 - 1)))
+        Some(Period::from_updates(shape, watched / (begins.len() as i64 - 1)))
     }
 }
 

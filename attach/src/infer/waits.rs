@@ -23,7 +23,7 @@ impl Waits {
     }
 
     /// Takes the waits that begin before a time.
-    pub(crate) fn until(&mut self, end: MonoNanos) -> Vec<Stretch> {
+    pub(crate) fn take_until(&mut self, end: MonoNanos) -> Vec<Stretch> {
         let later = self.0.iter().position(|&(from, _)| from >= end).unwrap_or(self.0.len());
         self.0.drain(..later).collect()
     }
@@ -35,11 +35,11 @@ impl Blocked {
         let waited = |&(from, to): &Stretch| -> Vec<Stretch> {
             // Waits do not overlap, so their ends are in order as well.
             let first = waits.partition_point(|wait| wait.1 <= from);
-            let of_it = waits[first..].iter().take_while(|wait| wait.0 < to);
-            of_it.map(|wait| (wait.0.max(from), wait.1.min(to))).collect()
+            let overlapping = waits[first..].iter().take_while(|wait| wait.0 < to);
+            overlapping.map(|wait| (wait.0.max(from), wait.1.min(to))).collect()
         };
         let known: Vec<Stretch> = self.blocked.iter().chain(&self.unclear).flat_map(waited).collect();
-        for inferred in [&mut self.blocked, &mut self.unclear, &mut self.beside] {
+        for inferred in [&mut self.blocked, &mut self.unclear, &mut self.nonblocking] {
             inferred.retain(|stretch| waited(stretch).is_empty());
         }
         self.blocked.extend(known);
@@ -52,8 +52,8 @@ impl Blocked {
 mod tests {
     use super::*;
 
-    fn stretches(of: &[(i64, i64)]) -> Vec<Stretch> {
-        of.iter().map(|&(from, to)| (MonoNanos(from), MonoNanos(to))).collect()
+    fn stretches(times: &[(i64, i64)]) -> Vec<Stretch> {
+        times.iter().map(|&(from, to)| (MonoNanos(from), MonoNanos(to))).collect()
     }
 
     #[test]
@@ -61,20 +61,20 @@ mod tests {
         let mut blocked = Blocked {
             blocked: stretches(&[(10, 20), (50, 60)]),
             unclear: stretches(&[(10, 20), (30, 40), (70, 80)]),
-            beside: stretches(&[(85, 90), (95, 99)]),
+            nonblocking: stretches(&[(85, 90), (95, 99)]),
         };
         blocked.tell(&stretches(&[(15, 22), (25, 35), (38, 41), (88, 91)]));
         assert_eq!(blocked.blocked, stretches(&[(15, 20), (30, 35), (38, 40), (50, 60)]));
         assert_eq!(blocked.unclear, stretches(&[(70, 80)]), "no wait for it is known");
-        assert_eq!(blocked.beside, stretches(&[(95, 99)]));
+        assert_eq!(blocked.nonblocking, stretches(&[(95, 99)]));
     }
 
     #[test]
     fn waits_belong_to_one_step_and_are_bounded() {
         let mut waits = Waits::default();
         (0..MAX_WAITS as i64 + 5).for_each(|at| waits.add(MonoNanos(10 * at), MonoNanos(10 * at + 5)));
-        assert_eq!(waits.until(MonoNanos(80)), stretches(&[(50, 55), (60, 65), (70, 75)]));
-        assert_eq!(waits.until(MonoNanos(80)), []);
+        assert_eq!(waits.take_until(MonoNanos(80)), stretches(&[(50, 55), (60, 65), (70, 75)]));
+        assert_eq!(waits.take_until(MonoNanos(80)), []);
         assert_eq!(waits.0.len(), MAX_WAITS - 3);
     }
 }

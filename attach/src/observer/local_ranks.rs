@@ -26,7 +26,7 @@ static KNOWN: Mutex<Vec<(u64, u32)>> = Mutex::new(Vec::new());
 
 /// Returns the local rank in a process that its launcher declares to be one rank. Returns `None` if this process
 /// already has another rank in the communicator.
-pub(super) fn of_the_only_rank(communicator: &Communicator) -> Option<LocalRank> {
+pub(super) fn only_local_rank(communicator: &Communicator) -> Option<LocalRank> {
     let Some(rank) = communicator.rank else { return Some(LocalRank::FIRST) };
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     match known.iter().find(|(number, _)| *number == communicator.number) {
@@ -52,8 +52,11 @@ pub(super) fn of_the_only_rank(communicator: &Communicator) -> Option<LocalRank>
 
 /// Returns the local rank of a device, and adds a new device. Without a CUDA driver, all communicators belong to one
 /// device.
-pub(super) fn of_device(communicator: &Communicator, device: Option<UsedDevice>) -> Option<LocalRank> {
-    let Some(device) = device else { return of_the_only_rank(communicator) };
+pub(super) fn device_local_rank(
+    communicator: &Communicator,
+    device: Option<UsedDevice>,
+) -> Option<LocalRank> {
+    let Some(device) = device else { return only_local_rank(communicator) };
     let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
     let known = devices.iter().position(|known| *known == device);
     let at = known.or_else(|| {

@@ -2,7 +2,7 @@
 
 use agent::{Agent, Notes, Recorder};
 use background::Background;
-use gpu::cupti::on_demand::{self, Every, OnDemand};
+use gpu::cupti::on_demand::{self, BurstSchedule, OnDemand};
 use gpu::driver::UsedDevice;
 use gpu::nvml::sampler::{SamplerSettings, Watch};
 use wire::batch::Waiting;
@@ -96,9 +96,9 @@ impl Observed {
             recorder: agent.recorder(),
             _watch: device.map(|device| watch(device, agent.notes())),
             _bursts: bursts(agent.notes(), burst_of),
-            _stacks: python_stacks::on_demand(agent.notes()),
-            _long_steps: python_stacks::on_long_steps(agent.notes()),
-            _traces: agent.uploads().map(|uploads| traces::on_demand(agent.notes(), uploads)),
+            _stacks: python_stacks::answer_requests(agent.notes()),
+            _long_steps: python_stacks::sample_long_steps(agent.notes()),
+            _traces: agent.uploads().map(|uploads| traces::answer_requests(agent.notes(), uploads)),
             agent,
             reported_lost: 0,
             software: learned,
@@ -254,7 +254,7 @@ impl Recorded {
 
     /// Sends the workload, if the job has stated another one since.
     fn send_workload(&mut self) {
-        if let Some((number, workload)) = workload::after(self.workload) {
+        if let Some((number, workload)) = workload::newer_than(self.workload) {
             self.workload = number;
             self.agent.notes().workload(workload);
         }
@@ -262,7 +262,7 @@ impl Recorded {
 
     /// Sends the lines of code that became known since.
     fn send_lines(&mut self) {
-        for line in lines::after(self.lines) {
+        for line in lines::newer_than(self.lines) {
             self.lines += 1;
             self.agent.notes().line(line);
         }
@@ -270,7 +270,7 @@ impl Recorded {
 
     /// Sends the labels that the job states, if it has stated one since.
     fn send_labels(&mut self) {
-        if let Some((times, labels)) = labels::after(self.labels) {
+        if let Some((times, labels)) = labels::newer_than(self.labels) {
             self.labels = times;
             // Only labels were remembered, so there is no error.
             let _sent = self.agent.notes().labels(&labels);
@@ -296,7 +296,7 @@ fn watch(device: UsedDevice, notes: Notes) -> Watch {
     let settings = SamplerSettings { pci_bus_id: bus_id, file: None, now: agent::clock::now };
     let drivers = notes.clone();
     let with_memory = move |mut sample: DeviceSample| {
-        sample.figures.extend(memory::of_device(ordinal));
+        sample.figures.extend(memory::device_figures(ordinal));
         notes.device(sample)
     };
     Watch::start(settings, move |release| drivers.driver(release), with_memory)
@@ -308,7 +308,7 @@ fn bursts(notes: Notes, device: Option<u32>) -> OnDemand {
     OnDemand::start(
         on_demand::BurstSettings {
             device,
-            every: Every::from_env(agent::warn),
+            schedule: BurstSchedule::from_env(agent::warn),
             newest_step: Box::new(move || stepping.newest_step()),
             ..on_demand::BurstSettings::when_asked(None, agent::clock::now)
         },

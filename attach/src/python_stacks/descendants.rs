@@ -82,11 +82,11 @@ mod tests {
         };
         assert_eq!(found[0], std::process::id());
         assert!(found[1..].contains(&child.id()), "{found:?}");
-        let of_shell = with_descendants(child.id());
+        let shell_processes = with_descendants(child.id());
         child.kill().and_then(|()| child.wait().map(drop)).expect("the shell can be killed");
-        for pid in &of_shell[1..] {
+        for pid in &shell_processes[1..] {
             let _ended = std::process::Command::new("kill").arg(pid.to_string()).status();
         }
-        assert_eq!(of_shell.len(), 2, "{of_shell:?}");
+        assert_eq!(shell_processes.len(), 2, "{shell_processes:?}");
     }
 }

@@ -70,7 +70,7 @@ fn add(sampled: &mut Sampled, trace: &StackTrace, main: u32) {
         |frame: &py_spy::Frame| frame.filename.ends_with(FORKED.0) && frame.name.ends_with(FORKED.1);
     let own = trace.frames.iter().rposition(is_first).unwrap_or(trace.frames.len());
     let frames = trace.frames[..own].iter().map(frame).collect();
-    let frames: Vec<Frame> = without_hooks(frames).into_iter().rev().take(MAX_DEPTH).collect();
+    let frames: Vec<Frame> = remove_hooks(frames).into_iter().rev().take(MAX_DEPTH).collect();
     let is_full = sampled.stacks.len() >= MAX_STACKS;
     let key = (thread, frames);
     if !is_full || sampled.stacks.contains_key(&key) {
@@ -92,7 +92,7 @@ fn frame(frame: &py_spy::Frame) -> Frame {
 
 /// Leaves out Paceline's own frames, which its hooks put between those of the job. The innermost frame stays: a thread that is in a hook
 /// is seen there. `frames` begins with it.
-fn without_hooks(frames: Vec<Frame>) -> Vec<Frame> {
+fn remove_hooks(frames: Vec<Frame>) -> Vec<Frame> {
     let is_kept = |(at, frame): &(usize, Frame)| *at == 0 || !frame.file.contains(OWN_MODULES);
     frames.into_iter().enumerate().filter(is_kept).map(|(_, frame)| frame).collect()
 }
@@ -108,7 +108,7 @@ fn common(file: &str) -> &str {
 mod tests {
     use wire::stacks::Frame;
 
-    use super::{common, without_hooks};
+    use super::{common, remove_hooks};
 
     #[test]
     fn hooks_are_seen_only_while_a_thread_is_in_them() {
@@ -117,8 +117,8 @@ mod tests {
             files.iter().map(frame).collect()
         };
         let [hook, torch, own] = ["/paceline/_phases.py", "/site-packages/torch/nn/linear.py", "train.py"];
-        assert_eq!(without_hooks(frames(&[torch, hook, own])), frames(&[torch, own]));
-        assert_eq!(without_hooks(frames(&[hook, torch, own])), frames(&[hook, torch, own]));
+        assert_eq!(remove_hooks(frames(&[torch, hook, own])), frames(&[torch, own]));
+        assert_eq!(remove_hooks(frames(&[hook, torch, own])), frames(&[hook, torch, own]));
     }
 
     #[test]

@@ -65,7 +65,7 @@ fn main() -> anyhow::Result<()> {
         }));
     }
     let path = data.path().join("per-rank");
-    let encode = times(|| per_rank(&path, &summary, &steps))?;
+    let encode = times(|| write_directory(&path, &summary, &steps))?;
     println!("chrome, compressed, one file per rank: encode {:.3} s", median(&encode));
     results.add(json!({ "what": "export_directory", "slices": slices, "encode_seconds": encode }));
     println!("raw: {}", results.finish()?.display());
@@ -75,7 +75,7 @@ fn main() -> anyhow::Result<()> {
 /// Returns the first steps that together have a million slices, with the exact number of slices and of bucket records.
 fn million(run: &Run) -> (Vec<Waterfall>, usize, usize) {
     let (mut slices, mut rows) = (0, 0);
-    let placed = run.between(Step(0), Step(u64::MAX), usize::MAX, None).placed;
+    let placed = run.placed_steps(Step(0), Step(u64::MAX), usize::MAX, None).placed;
     let mut steps: Vec<_> = placed.iter().map(Placed::waterfall).collect();
     let enough = steps.iter().position(|step| {
         slices += model::ranks(step, None).iter().map(model::RankStep::slices).sum::<usize>();
@@ -103,7 +103,7 @@ fn whole(format: Format, path: &Path, data: &Path, run: &RunSummary, last: u64) 
     Ok(writer.finish()?.flush()?)
 }
 
-fn per_rank(path: &Path, run: &RunSummary, steps: &[Waterfall]) -> anyhow::Result<()> {
+fn write_directory(path: &Path, run: &RunSummary, steps: &[Waterfall]) -> anyhow::Result<()> {
     let mut directory = Directory::begin(path, run)?;
     steps.iter().try_for_each(|step| directory.step(step))?;
     directory.finish()?;

@@ -37,9 +37,9 @@ fn main() -> anyhow::Result<()> {
     for (kind, is_healthy) in [("planted", false), ("healthy", true)] {
         let is_of_kind =
             |judged: &&Value| judged["job"].as_str().is_some_and(|job| job.contains("healthy")) == is_healthy;
-        let of_kind = || judgments.iter().filter(is_of_kind);
-        let right = of_kind().filter(|judged| judged["right"] == true).count();
-        let total = json!({ "what": "total", "kind": kind, "right": right, "jobs": of_kind().count() });
+        let matching = || judgments.iter().filter(is_of_kind);
+        let right = matching().filter(|judged| judged["right"] == true).count();
+        let total = json!({ "what": "total", "kind": kind, "right": right, "jobs": matching().count() });
         println!("{total}");
         results.add(total);
     }

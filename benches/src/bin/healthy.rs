@@ -100,7 +100,7 @@ fn sample(server: &Server, monitoring: &Monitoring) -> anyhow::Result<Value> {
     let run = newest(server)?;
     let costs = monitoring.query("paceline_straggler_cost_ratio")?;
     let alerts = monitoring.query("ALERTS{alertname=~\"Paceline.*\"}")?;
-    let of = |series: &[Value]| -> Vec<Value> {
+    let samples = |series: &[Value]| -> Vec<Value> {
         series
             .iter()
             .map(|sample| json!({ "labels": sample["metric"], "value": sample["value"][1] }))
@@ -109,7 +109,7 @@ fn sample(server: &Server, monitoring: &Monitoring) -> anyhow::Result<Value> {
     Ok(json!({
         "what": "look", "steps": run["steps"], "step_time_nanos": run["step_time_nanos"], "verdict": run["verdict"],
         "load": fs::read_to_string("/proc/loadavg")?.split(' ').next(),
-        "straggler_cost_ratio": of(&costs), "alerts": of(&alerts),
+        "straggler_cost_ratio": samples(&costs), "alerts": samples(&alerts),
     }))
 }
 

@@ -130,9 +130,9 @@ fn took(command: &[String]) -> anyhow::Result<Value> {
     )
 }
 
-fn joined(mut one: Value, other: Value) -> Value {
-    if let (Some(one), Value::Object(other)) = (one.as_object_mut(), other) {
-        one.extend(other);
+fn joined(mut object: Value, more: Value) -> Value {
+    if let (Some(object), Value::Object(more)) = (object.as_object_mut(), more) {
+        object.extend(more);
     }
-    one
+    object
 }

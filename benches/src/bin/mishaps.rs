@@ -22,11 +22,11 @@ struct Options {
 fn main() -> anyhow::Result<()> {
     let options = Options::parse();
     let mut results = Results::begin("mishaps");
-    let each = |line: &Value| {
+    let record = |line: &Value| {
         println!("{line}");
         results.add(line.clone());
     };
-    let found = mishaps::run(options.first, options.runs, each)?.context("PyTorch is not installed")?;
+    let found = mishaps::run(options.first, options.runs, record)?.context("PyTorch is not installed")?;
     let different = found.different.len();
     println!("raw: {}", results.finish()?.display());
     ensure!(different == 0, "{different} of {} runs ended differently", options.runs);

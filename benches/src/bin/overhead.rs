@@ -112,10 +112,10 @@ fn summarize(rounds: &[Round]) -> Value {
     let wall = |measured: &Measured| measured.step_seconds;
     let cpu = |measured: &Measured| measured.cpu_seconds;
     println!("\nmedian of {} pairs, in % of off  [95 % interval of the median]  p10 to p90", rounds.len());
-    let step_on = against(rounds, "step time, on vs. off", |r| wall(&r.on) / wall(&r.off));
-    let step_off = against(rounds, "step time, off vs. off", |r| wall(&r.off_again) / wall(&r.off));
-    let cpu_on = against(rounds, "CPU time of ranks, on vs. off", |r| cpu(&r.on) / cpu(&r.off));
-    let cpu_off = against(rounds, "CPU time of ranks, off vs. off", |r| cpu(&r.off_again) / cpu(&r.off));
+    let step_on = print_ratios(rounds, "step time, on vs. off", |r| wall(&r.on) / wall(&r.off));
+    let step_off = print_ratios(rounds, "step time, off vs. off", |r| wall(&r.off_again) / wall(&r.off));
+    let cpu_on = print_ratios(rounds, "CPU time of ranks, on vs. off", |r| cpu(&r.on) / cpu(&r.off));
+    let cpu_off = print_ratios(rounds, "CPU time of ranks, off vs. off", |r| cpu(&r.off_again) / cpu(&r.off));
     let server =
         Spread::from_values(rounds.iter().map(|r| r.on.server_cpu_seconds / cpu(&r.on)).collect()).median;
     println!("CPU time of the server: {:.2} % of that of the observed ranks", server * 100.0);
@@ -126,7 +126,7 @@ fn summarize(rounds: &[Round]) -> Value {
     })
 }
 
-fn against(rounds: &[Round], title: &str, ratio: impl Fn(&Round) -> f64) -> Value {
+fn print_ratios(rounds: &[Round], title: &str, ratio: impl Fn(&Round) -> f64) -> Value {
     let spread = Spread::from_values(rounds.iter().map(|round| ratio(round) - 1.0).collect());
     println!("{title:36} {spread}");
     spread.to_json()

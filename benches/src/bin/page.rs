@@ -98,12 +98,12 @@ fn spread(name: &str, mut values: Vec<f64>) -> Value {
     values.sort_unstable_by(f64::total_cmp);
     let at = |share: f64| values.get(((values.len() - 1) as f64 * share).round() as usize).copied();
     let rounded: Vec<f64> = values.iter().map(|value| (value * 100.0).round() / 100.0).collect();
-    let of = |share: f64| if values.is_empty() { None } else { at(share) };
+    let quantile = |share: f64| if values.is_empty() { None } else { at(share) };
     json!({
         "count": values.len(),
-        format!("{name}_p50"): of(0.5), format!("{name}_p90"): of(0.9), format!("{name}_p95"): of(0.95),
-        format!("{name}_p99"): of(0.99),
-        format!("{name}_max"): of(1.0), format!("{name}_raw"): rounded,
+        format!("{name}_p50"): quantile(0.5), format!("{name}_p90"): quantile(0.9), format!("{name}_p95"): quantile(0.95),
+        format!("{name}_p99"): quantile(0.99),
+        format!("{name}_max"): quantile(1.0), format!("{name}_raw"): rounded,
     })
 }
 

@@ -68,7 +68,7 @@ fn round(number: usize, ranks: u32, options: &Options) -> anyhow::Result<Map<Str
 fn summary(ranks: u32, rounds: &[Map<String, Value>], arms: &[String]) -> Value {
     println!("median of {} pairs, in % of alone  [95 % interval of the median]  p10 to p90", rounds.len());
     let mut summary = json!({ "what": "summary", "ranks": ranks, "unit": "ratio - 1" });
-    let of =
+    let value =
         |round: &Map<String, Value>, arm: &str, figure: &str| round[arm][figure].as_f64().unwrap_or(f64::NAN);
     let mut add = |figure: &str, arm: &str, ratios: Vec<f64>| {
         let spread = Spread::from_values(ratios);
@@ -78,22 +78,26 @@ fn summary(ranks: u32, rounds: &[Map<String, Value>], arms: &[String]) -> Value 
     for figure in ["step", "mean", "cpu", "main", "job"] {
         for arm in arms {
             // What the job's own threads use has the hooks in it, and not the agent's threads.
-            let of = |round, arm| match figure {
-                "job" => of(round, arm, "cpu") - of(round, arm, "agent"),
-                figure => of(round, arm, figure),
+            let figure_of = |round, arm| match figure {
+                "job" => value(round, arm, "cpu") - value(round, arm, "agent"),
+                figure => value(round, arm, figure),
             };
-            add(figure, arm, rounds.iter().map(|round| of(round, arm) / of(round, "alone") - 1.0).collect());
+            add(
+                figure,
+                arm,
+                rounds.iter().map(|round| figure_of(round, arm) / figure_of(round, "alone") - 1.0).collect(),
+            );
         }
     }
     // Of the processor time of a step alone.
     for who in ["agent", "server"] {
-        let share = |round| of(round, "paceline", who) / of(round, "alone", "cpu");
+        let share = |round| value(round, "paceline", who) / value(round, "alone", "cpu");
         if arms.iter().any(|arm| arm == "paceline") {
             add(who, "paceline", rounds.iter().map(share).collect());
         }
     }
     let more_micros = |arm: &String| {
-        let more = |round| (of(round, arm, "main") - of(round, "alone", "main")) / 1e3;
+        let more = |round| (value(round, arm, "main") - value(round, "alone", "main")) / 1e3;
         let more = Spread::from_values(rounds.iter().map(more).collect()).to_json();
         println!("{arm}: more processor time of the main thread, in µs per step: {more}");
         (arm.clone(), more)

@@ -46,16 +46,16 @@ fn main() -> anyhow::Result<()> {
 /// Returns the milliseconds that the replay takes, round by round.
 fn measure(records: &StepRecords) -> Vec<f64> {
     let fits = vec![Some(ClockFit::exact()); records.ranks.len()];
-    let mut without = records.clone();
+    let mut shadowed = records.clone();
     // A step of which one rank is a shadow is analyzed and not replayed.
-    without.ranks.iter_mut().flatten().take(1).for_each(|rank| rank.record.shadow = true);
-    assert!(analyze(records, &fits).replay.is_some() && analyze(&without, &fits).replay.is_none());
+    shadowed.ranks.iter_mut().flatten().take(1).for_each(|rank| rank.record.shadow = true);
+    assert!(analyze(records, &fits).replay.is_some() && analyze(&shadowed, &fits).replay.is_none());
     let millis = |records: &StepRecords| {
         let began = Instant::now();
         black_box(analyze(black_box(records), &fits));
         began.elapsed().as_secs_f64() * 1e3
     };
-    (0..ROUNDS).map(|_| millis(records) - millis(&without)).collect()
+    (0..ROUNDS).map(|_| millis(records) - millis(&shadowed)).collect()
 }
 
 fn step(spans: i64, waits: bool) -> StepRecords {
@@ -70,12 +70,12 @@ fn rank_step(rank: i64, spans: i64, waits: bool) -> RankStep {
     use SpanKind::{Backward, Blocked, Forward, Input};
     let kinds =
         if waits { [Forward, Blocked, Backward, Input] } else { [Input, Forward, Backward, Backward] };
-    let each = STEP_NANOS / spans;
+    let span_nanos = STEP_NANOS / spans;
     let span = |at: i64| Span {
         step: Step(0),
         kind: kinds[(at % 4) as usize],
-        begin: MonoNanos(at * each),
-        end: MonoNanos((at + 1) * each - rank),
+        begin: MonoNanos(at * span_nanos),
+        end: MonoNanos((at + 1) * span_nanos - rank),
         cpu_nanos: 0,
     };
     let bucket = |at: i64| {

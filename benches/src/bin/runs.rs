@@ -80,8 +80,8 @@ fn wait_until_over(address: &str) -> anyhow::Result<u64> {
     let began = Instant::now();
     while began.elapsed() < SETTLED_WITHIN {
         let runs = get_json(&format!("{address}/api/v1/runs"))?;
-        let over = |run: &&Value| run["state"] == "completed";
-        if runs.as_array().is_some_and(|runs| runs.iter().filter(over).count() as u64 >= RUNS - 1) {
+        let is_completed = |run: &&Value| run["state"] == "completed";
+        if runs.as_array().is_some_and(|runs| runs.iter().filter(is_completed).count() as u64 >= RUNS - 1) {
             return Ok(began.elapsed().as_millis() as u64);
         }
         std::thread::sleep(Duration::from_millis(200));

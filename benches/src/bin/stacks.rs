@@ -30,14 +30,14 @@ fn main() -> anyhow::Result<()> {
     println!(
         "gaps between two readings of the clock, by length: without samples, and with 25 samples per second"
     );
-    let [without, with] = [false, true].map(|is_sampled| gaps(length, options.depth, is_sampled));
-    let (without, with) = (without?, with?);
+    let [plain, sampled] = [false, true].map(|is_sampled| gaps(length, options.depth, is_sampled));
+    let (plain, sampled) = (plain?, sampled?);
     for (at, from) in BOUNDS.into_iter().enumerate() {
-        println!("from {from:>7} ns: {:>6} {:>6}", without[at], with[at]);
+        println!("from {from:>7} ns: {:>6} {:>6}", plain[at], sampled[at]);
     }
     results.add(
         json!({ "what": "gaps", "depth": options.depth, "samples": options.seconds * 25, "from_ns": BOUNDS,
-        "without": without, "with": with }),
+        "without": plain, "with": sampled }),
     );
     println!("raw: {}", results.finish()?.display());
     Ok(())
@@ -52,7 +52,7 @@ fn gaps(length: Duration, depth: u32, is_sampled: bool) -> anyhow::Result<[u64; 
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| deep(depth, &end));
         if is_sampled {
-            stacks::native::sample(std::process::id(), &Window::of(length, &Stop::default()))
+            stacks::native::sample(std::process::id(), &Window::new(length, &Stop::default()))
                 .map_err(|reason| anyhow!(reason))?;
         } else {
             std::thread::sleep(length);

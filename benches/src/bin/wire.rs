@@ -28,8 +28,8 @@ fn main() -> anyhow::Result<()> {
     let mut results = Results::begin("wire");
     println!("{} ranks x {} buckets x {} steps", workload::RANKS, workload::BUCKETS, workload::STEPS);
     let by_step = workload::make();
-    let ticks = workload::in_ticks(&by_step, workload::TICK);
-    let gathered = workload::in_ticks(&by_step, workload::GATHER);
+    let ticks = workload::batched_by_tick(&by_step, workload::TICK);
+    let gathered = workload::batched_by_tick(&by_step, workload::GATHER);
     for (batching, batches) in [("tick", &ticks), ("step", &by_step), ("gathered", &gathered)] {
         let frames = frames(batches);
         results.add(sizes(batching, batches, &frames));
@@ -61,11 +61,12 @@ fn records(batches: &[Received]) -> usize {
 /// Measures the bytes of all frames per bucket record, and the bytes that bucket records alone add.
 fn sizes(batching: &str, batches: &[Received], frames: &[Vec<u8>]) -> Value {
     let total: usize = frames.iter().map(Vec::len).sum();
-    let without: usize = batches.iter().map(|received| encode(&without_buckets(&received.batch)).len()).sum();
+    let bytes_without_buckets: usize =
+        batches.iter().map(|received| encode(&remove_buckets(&received.batch)).len()).sum();
     let (buckets, records) = (bucket_records(batches), records(batches));
     let by_bucket = total as f64 / buckets as f64;
     let by_record = total as f64 / records as f64;
-    let alone = (total - without) as f64 / buckets as f64;
+    let alone = (total - bytes_without_buckets) as f64 / buckets as f64;
     let in_batch = buckets as f64 / batches.len() as f64;
     println!(
         "\nbatch = {batching}: {in_batch:.1} bucket records in each of {} batches\n\
@@ -74,13 +75,13 @@ fn sizes(batching: &str, batches: &[Received], frames: &[Vec<u8>]) -> Value {
     );
     json!({
         "what": "wire_bytes", "batching": batching, "batches": batches.len(), "bucket_records": buckets,
-        "records": records, "frame_bytes": total, "frame_bytes_without_buckets": without,
+        "records": records, "frame_bytes": total, "frame_bytes_without_buckets": bytes_without_buckets,
         "bytes_per_bucket_record": alone, "all_bytes_per_bucket_record": by_bucket,
         "bytes_per_record": by_record,
     })
 }
 
-fn without_buckets(batch: &Batch) -> Batch {
+fn remove_buckets(batch: &Batch) -> Batch {
     let mut batch = batch.clone();
     batch.events.retain(|event| event.kind() != EventKind::Bucket);
     batch

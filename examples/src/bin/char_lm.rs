@@ -97,7 +97,7 @@ impl CharLm {
             heads: options.heads,
             precision: options.precision,
         };
-        let mut parameters = ParameterSet::on(device);
+        let mut parameters = ParameterSet::new(device);
         let model = Gpt::new(size, &mut parameters, options.job.seed)?;
         let flops_per_token = size.flops_per_token(parameters.elements());
         Ok(Self { corpus, parameters, model, context: options.ctx, flops_per_token })

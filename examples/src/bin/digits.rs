@@ -83,7 +83,7 @@ impl Classifier {
             Some(directory) => cifar::read(directory)?,
             None => digits(seed)?,
         };
-        let mut parameters = ParameterSet::on(device);
+        let mut parameters = ParameterSet::new(device);
         let Images { shape, classes, .. } = images.training;
         let model = ConvNet::new(shape, classes, &mut parameters, seed)?;
         Ok(Self { images, parameters, model, seed })
@@ -94,9 +94,9 @@ impl Classifier {
     fn evaluate(&self, place: WorldRank, notes: &Notes) -> anyhow::Result<()> {
         if place.prints() {
             let right = self.count_right().context("evaluating")?;
-            let of = self.images.held_out.len();
-            let accuracy = f64::from(right) / of as f64;
-            println!("held out: {right} of {of} correct, {:.1} %", accuracy * 100.0);
+            let total = self.images.held_out.len();
+            let accuracy = f64::from(right) / total as f64;
+            println!("held out: {right} of {total} correct, {:.1} %", accuracy * 100.0);
             notes.label(ACCURACY, &format!("{accuracy:.4}"))?;
         }
         Ok(())

@@ -28,7 +28,7 @@ const MOST_NANOS: f64 = 2_000.0;
 
 /// Measures `BATCHES` batches of `BATCH` calls and returns the mean nanoseconds per call of each batch. `settle` runs
 /// between batches and is not measured.
-fn each(
+fn batch_means(
     mut call: impl FnMut(usize) -> anyhow::Result<()>,
     settle: impl Fn() -> anyhow::Result<()>,
 ) -> anyhow::Result<Vec<f64>> {
@@ -44,14 +44,14 @@ fn each(
 
 /// Measures the cost of recording a timed event, of asking whether it is done, and of reading the time between two
 /// events.
-pub fn of_events(device: &Device) -> anyhow::Result<Outcome> {
+pub fn event_costs(device: &Device) -> anyhow::Result<Outcome> {
     device.bind()?;
     let stream = device.stream()?;
     let events = events(device, BATCH)?;
     let last = || Ok(events[BATCH - 1].wait()?);
-    let mut record = each(|at| Ok(events[at].record(&stream)?), last)?;
-    let mut query = each(|at| Ok(events[at].is_done().map(drop)?), last)?;
-    let mut read = each(|at| Ok(events[at].nanos_since(&events[0]).map(drop)?), last)?;
+    let mut record = batch_means(|at| Ok(events[at].record(&stream)?), last)?;
+    let mut query = batch_means(|at| Ok(events[at].is_done().map(drop)?), last)?;
+    let mut read = batch_means(|at| Ok(events[at].nanos_since(&events[0]).map(drop)?), last)?;
     let raw = json!({ "record_ns": record, "query_ns": query, "elapsed_ns": read });
     let line = format!(
         "an event costs {:.0} ns to record, {:.0} ns to query, {:.0} ns to read",
@@ -63,7 +63,7 @@ pub fn of_events(device: &Device) -> anyhow::Result<Outcome> {
 }
 
 /// Measures how precisely the device's clock can be compared with the host's.
-pub fn of_the_clock(device: &Device) -> anyhow::Result<Outcome> {
+pub fn clock_width(device: &Device) -> anyhow::Result<Outcome> {
     device.bind()?;
     let (stream, event) = (device.urgent_stream()?, device.event()?);
     let mut widths = Vec::with_capacity(BRACKETS);
@@ -85,7 +85,7 @@ pub fn of_the_clock(device: &Device) -> anyhow::Result<Outcome> {
 
 /// Compares the time of steps with timed events, with events that only order streams, and without events, round after
 /// round. Timed events are polled and read one step later, as the reducer does. Nothing else of Paceline runs.
-pub fn of_events_in_a_step(device: &Device, fake: bool) -> anyhow::Result<Outcome> {
+pub fn event_costs_in_a_step(device: &Device, fake: bool) -> anyhow::Result<Outcome> {
     device.bind()?;
     let (truth, stream) = (Truth::load()?, device.stream()?);
     let sets: [Vec<Event>; 2] = [events(device, EVENTS)?, events(device, EVENTS)?];
@@ -134,15 +134,15 @@ pub fn of_events_in_a_step(device: &Device, fake: bool) -> anyhow::Result<Outcom
     }
     let middle_of = |mode: usize| median(&mut rounds.iter().map(|times| times[mode]).collect::<Vec<f64>>());
     let [timed, untimed, none] = [0, 1, 2].map(middle_of);
-    let each = |seconds: f64| (seconds - none) * 1e9 / EVENTS as f64;
+    let event_nanos = |seconds: f64| (seconds - none) * 1e9 / EVENTS as f64;
     Ok(Outcome {
         // The fake GPU has virtual time, and its calls take longer than its kernels.
-        pass: fake || each(timed) <= MOST_NANOS,
+        pass: fake || event_nanos(timed) <= MOST_NANOS,
         line: format!(
             "a timed event takes {:.0} ns of its stream, one that only orders streams {:.0} ns; {EVENTS} timed events are \
              {:.3} % of a step of {KERNELS} ms",
-            each(timed),
-            each(untimed),
+            event_nanos(timed),
+            event_nanos(untimed),
             (timed / none - 1.0) * 100.0
         ),
         raw: json!({ "step_seconds_timed_untimed_none": rounds }),

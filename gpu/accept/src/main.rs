@@ -43,9 +43,9 @@ fn main() -> anyhow::Result<ExitCode> {
     };
     let mut checks = Checks::begin(&serde_json::to_value(Probe::run())?, names);
     checks.run("events", || truth::events_agree_with_the_device(&device));
-    checks.run("event costs", || costs::of_events(&device));
-    checks.run("events in a step", || costs::of_events_in_a_step(&device, fake));
-    checks.run("clock", || costs::of_the_clock(&device));
+    checks.run("event costs", || costs::event_costs(&device));
+    checks.run("events in a step", || costs::event_costs_in_a_step(&device, fake));
+    checks.run("clock", || costs::clock_width(&device));
     let alone = Setting::staged(fake);
     checks.run("staged, one rank", || training::is_recorded(&alone));
     checks.run("overlap", || training::overlap_is_that_of_cupti(&alone));

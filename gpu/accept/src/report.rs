@@ -24,9 +24,9 @@ pub struct Checks {
 
 impl Checks {
     /// Creates the file of raw results.
-    pub fn begin(about: &Value, wanted: Vec<String>) -> Self {
+    pub fn begin(device: &Value, wanted: Vec<String>) -> Self {
         let mut results = Results::begin("accept");
-        results.add(json!({ "what": "device", "found": about }));
+        results.add(json!({ "what": "device", "found": device }));
         Self { results, wanted, failed: 0 }
     }
 

@@ -164,13 +164,13 @@ pub fn is_recorded(setting: &Setting) -> anyhow::Result<Outcome> {
     let buckets = events.iter().filter(|event| matches!(event, Event::Bucket(_))).count() as u64;
     let expected = STEPS * u64::from(PARAMETERS) * u64::from(setting.ranks);
     let length = |kind: SpanKind| -> Vec<f64> {
-        let of_kind = events.iter().filter_map(move |event| match event {
+        let lengths = events.iter().filter_map(move |event| match event {
             Event::Span(span) if span.kind == kind && span.step.0 > STEPS / 6 => {
                 Some((span.end.0 - span.begin.0) as f64)
             }
             _ => None,
         });
-        of_kind.collect()
+        lengths.collect()
     };
     let (mut backward, mut blocked) = (length(SpanKind::Backward), length(SpanKind::Blocked));
     // The span of backward lasts until the optimizer begins. The waiting part has its own spans.
@@ -182,16 +182,16 @@ pub fn is_recorded(setting: &Setting) -> anyhow::Result<Outcome> {
     let truth = (setting.kernel * u64::from(PARAMETERS)) as f64;
     // The lower quartile: in other steps the device also waited for the host to launch a kernel.
     own.sort_by(f64::total_cmp);
-    let off = own.get(own.len() / 4).copied().unwrap_or(0.0) / truth - 1.0;
+    let error = own.get(own.len() / 4).copied().unwrap_or(0.0) / truth - 1.0;
     let alone = setting.ranks == 1;
     Ok(Outcome {
         // Ranks that share a device take turns. The pass is as long as its kernels only if the rank is alone.
-        pass: buckets == expected && (!alone || off.abs() <= MAX_RELATIVE_ERROR),
+        pass: buckets == expected && (!alone || error.abs() <= MAX_RELATIVE_ERROR),
         line: format!(
             "averages are correct; {buckets} of {expected} buckets recorded; backward {:.3} ms (fastest quarter {:+.2} % off \
              its kernels), blocked {:.3} ms of a step of {:.3} ms",
             median(&mut backward) / 1e6,
-            off * 100.0,
+            error * 100.0,
             median(&mut blocked) / 1e6,
             seconds * 1e3
         ),
@@ -308,24 +308,24 @@ pub fn overhead(setting: &Setting) -> anyhow::Result<Outcome> {
     let collector = Collector::start()?;
     let mut pairs = Vec::with_capacity(PAIRS);
     for pair in 0..PAIRS {
-        let on = || Ok::<_, anyhow::Error>(train(&setting, Some(&collector.address))?.seconds);
-        let off = || Ok::<_, anyhow::Error>(train(&setting, None)?.seconds);
-        let (on, off) = if pair % 2 == 0 {
-            (on()?, off()?)
+        let observed = || Ok::<_, anyhow::Error>(train(&setting, Some(&collector.address))?.seconds);
+        let plain = || Ok::<_, anyhow::Error>(train(&setting, None)?.seconds);
+        let (observed, plain) = if pair % 2 == 0 {
+            (observed()?, plain()?)
         } else {
-            let off = off()?;
-            (on()?, off)
+            let plain = plain()?;
+            (observed()?, plain)
         };
-        pairs.push((on, off));
+        pairs.push((observed, plain));
     }
-    let mut ratios: Vec<f64> = pairs.iter().map(|(on, off)| on / off - 1.0).collect();
+    let mut ratios: Vec<f64> = pairs.iter().map(|(observed, plain)| observed / plain - 1.0).collect();
     let middle = median(&mut ratios);
-    let mut off: Vec<f64> = pairs.iter().map(|(_, off)| *off).collect();
+    let mut plain: Vec<f64> = pairs.iter().map(|(_, plain)| *plain).collect();
     Ok(Outcome {
         pass: middle <= 0.005,
         line: format!(
             "a step of {:.3} ms takes {:+.3} % longer with everything on ({:+.3} to {:+.3} in {PAIRS} pairs)",
-            median(&mut off) * 1e3,
+            median(&mut plain) * 1e3,
             middle * 100.0,
             ratios[0] * 100.0,
             ratios[PAIRS - 1] * 100.0

@@ -54,7 +54,7 @@ impl Truth {
     }
 
     /// Returns the nanoseconds between the two stamps on the device's clock.
-    fn between_stamps(&self) -> anyhow::Result<f64> {
+    fn stamped_nanos(&self) -> anyhow::Result<f64> {
         let stamps = self.stamps.as_slice()?;
         Ok(stamps[1].checked_sub(stamps[0]).context("the device's clock went back")? as f64)
     }
@@ -82,7 +82,7 @@ pub fn events_agree_with_the_device(device: &Device) -> anyhow::Result<Outcome> 
         // The first sample is slower because the driver translates the kernel.
         if sample > 0 {
             by_events.push(forward);
-            by_stamps.push(truth.between_stamps()?);
+            by_stamps.push(truth.stamped_nanos()?);
         }
     }
     let mut apart: Vec<f64> =

@@ -200,7 +200,7 @@ impl Recorded {
     /// phases are missing.
     #[must_use]
     pub fn phases(&self) -> HashMap<u32, SpanKind> {
-        phases::by_correlation(&self.records)
+        phases::phases_by_correlation(&self.records)
     }
 }
 

@@ -39,7 +39,7 @@ pub type NewestStep = Box<dyn Fn() -> Option<(Step, Duration)> + Send>;
 
 /// The schedule of bursts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Every {
+pub enum BurstSchedule {
     /// A burst once this time has passed since the previous one.
     Time(Duration),
     /// A burst in one step out of this number of steps, the same step on all ranks.
@@ -52,18 +52,18 @@ pub enum Every {
     "{VARIABLE}={0:?} is neither a number of seconds from 1 on (\"60\") nor a number of steps (\"500 steps\"); no \
      bursts are scheduled"
 )]
-struct NotEvery(String);
+struct NotASchedule(String);
 
-impl Every {
+impl BurstSchedule {
     /// Reads the schedule from the environment (`PACELINE_BURST_EVERY`). Returns `None` if there is no schedule. Passes
     /// a message to `complain`, and returns `None`, if the value is invalid.
     pub fn from_env(complain: impl FnOnce(&str)) -> Option<Self> {
         let said = std::env::var(VARIABLE).ok().filter(|said| !said.is_empty())?;
-        let every = Self::parse(&said);
-        if every.is_none() {
-            complain(&NotEvery(said).to_string());
+        let schedule = Self::parse(&said);
+        if schedule.is_none() {
+            complain(&NotASchedule(said).to_string());
         }
-        every
+        schedule
     }
 
     fn parse(said: &str) -> Option<Self> {
@@ -78,7 +78,7 @@ impl Every {
 
 /// The state of the schedule.
 struct Unasked {
-    every: Option<Every>,
+    schedule: Option<BurstSchedule>,
     /// The time of the last burst.
     last: Instant,
     /// The index of the last step's period, for a schedule by steps.
@@ -86,8 +86,8 @@ struct Unasked {
 }
 
 impl Unasked {
-    fn new(every: Option<Every>) -> Self {
-        Self { every, last: Instant::now(), times: None }
+    fn new(schedule: Option<BurstSchedule>) -> Self {
+        Self { schedule, last: Instant::now(), times: None }
     }
 
     /// Notes that a burst was recorded, on request or on schedule.
@@ -96,19 +96,19 @@ impl Unasked {
     }
 
     fn due(&mut self, newest: Option<(Step, Duration)>) -> Option<RecordingRequest> {
-        let of = |millis| Some(RecordingRequest { number: 0, millis });
-        match self.every? {
-            Every::Time(time) => of(UNASKED_MILLIS).filter(|_| self.last.elapsed() >= time),
-            Every::Steps(steps) => {
+        let request = |millis| Some(RecordingRequest { number: 0, millis });
+        match self.schedule? {
+            BurstSchedule::Time(time) => request(UNASKED_MILLIS).filter(|_| self.last.elapsed() >= time),
+            BurstSchedule::Steps(steps) => {
                 let (step, length) = newest?;
                 let times = step.0 / steps;
-                let before = *self.times.get_or_insert(times);
-                if times == before || self.last.elapsed() < MIN_APART {
+                let previous = *self.times.get_or_insert(times);
+                if times == previous || self.last.elapsed() < MIN_APART {
                     return None;
                 }
                 self.times = Some(times);
                 let millis = (length.as_millis() * 11 / 10).clamp(MIN_STEP_MILLIS, MAX_STEP_MILLIS);
-                of(millis as u16)
+                request(millis as u16)
             }
         }
     }
@@ -121,7 +121,7 @@ pub struct BurstSettings {
     /// The host's clock.
     pub now: fn() -> MonoNanos,
     /// The schedule. `None` records bursts on request only.
-    pub every: Option<Every>,
+    pub schedule: Option<BurstSchedule>,
     /// The newest step, by which [`Every::Steps`] counts.
     pub newest_step: NewestStep,
     /// The collectives that the host reduces, if it reduces any.
@@ -134,7 +134,7 @@ impl BurstSettings {
     /// Returns settings for bursts on request only.
     #[must_use]
     pub fn when_asked(file: Option<PathBuf>, now: fn() -> MonoNanos) -> Self {
-        Self { file, now, every: None, newest_step: Box::new(|| None), carried: None, device: None }
+        Self { file, now, schedule: None, newest_step: Box::new(|| None), carried: None, device: None }
     }
 }
 
@@ -152,7 +152,7 @@ impl OnDemand {
         mut tell: impl FnMut(Burst) + Send + 'static,
     ) -> Self {
         let work = move |stop: &Stop| {
-            let (mut done, mut unasked) = (0, Unasked::new(wanted.every));
+            let (mut done, mut unasked) = (0, Unasked::new(wanted.schedule));
             while !stop.is_asked() {
                 if let Some(request) = asked(done).or_else(|| unasked.due((wanted.newest_step)())) {
                     done = done.max(request.number);
@@ -228,26 +228,26 @@ mod tests {
 
     #[test]
     fn a_schedule_is_in_seconds_or_in_steps() {
-        let minute = Every::Time(Duration::from_secs(60));
+        let minute = BurstSchedule::Time(Duration::from_secs(60));
         for (said, expected) in [
             ("60", Some(minute)),
             (" 60.0 ", Some(minute)),
-            ("500 steps", Some(Every::Steps(500))),
-            ("500steps", Some(Every::Steps(500))),
+            ("500 steps", Some(BurstSchedule::Steps(500))),
+            ("500steps", Some(BurstSchedule::Steps(500))),
             ("0", None),
             ("0 steps", None),
             ("-3 steps", None),
             ("often", None),
         ] {
-            assert_eq!(Every::parse(said), expected, "{said:?}");
+            assert_eq!(BurstSchedule::parse(said), expected, "{said:?}");
         }
-        let complaint = NotEvery("often".into()).to_string();
+        let complaint = NotASchedule("often".into()).to_string();
         assert!(complaint.starts_with("PACELINE_BURST_EVERY=\"often\" is neither"), "{complaint}");
     }
 
     #[test]
     fn a_schedule_by_steps_records_one_step_per_period() {
-        let mut unasked = Unasked::new(Some(Every::Steps(100)));
+        let mut unasked = Unasked::new(Some(BurstSchedule::Steps(100)));
         unasked.last -= MIN_APART;
         let mut due = |step: u64, millis: u64| {
             unasked.due(Some((Step(step), Duration::from_millis(millis)))).map(|request| request.millis)

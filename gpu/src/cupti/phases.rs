@@ -82,7 +82,7 @@ fn number(phase: SpanKind) -> u64 {
 }
 
 /// Returns the phases of launches, by CUPTI's correlation id.
-pub(super) fn by_correlation(records: &[Record]) -> HashMap<u32, SpanKind> {
+pub(super) fn phases_by_correlation(records: &[Record]) -> HashMap<u32, SpanKind> {
     let phase_of = |record: &Record| match record {
         Record::ExternalCorrelation { kind: OURS, id, correlation } => {
             let phase = SpanKind::ALL.into_iter().find(|phase| number(*phase) == *id)?;

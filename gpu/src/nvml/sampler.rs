@@ -40,16 +40,16 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Starts a sampler, which passes the release of the driver to `driver` once, and every sample to `each` until
-    /// `each` returns false. Without NVML, or without such a device, there is neither.
+    /// Starts a sampler, which passes the release of the driver to `driver` once, and every sample to `report` until
+    /// `report` returns false. Without NVML, or without such a device, there is neither.
     pub fn start(
         wanted: SamplerSettings,
         driver: impl FnOnce(&str) + Send + 'static,
-        mut each: impl FnMut(DeviceSample) -> bool + Send + 'static,
+        mut report: impl FnMut(DeviceSample) -> bool + Send + 'static,
     ) -> Self {
         let work = move |stop: &Stop| {
             // A device that cannot be sampled must not disturb the job. `paceline doctor` reports the reason.
-            let _why_not = sample(&wanted, stop, driver, &mut each);
+            let _why_not = sample(&wanted, stop, driver, &mut report);
         };
         Self { _thread: Background::start("paceline-device", work) }
     }
@@ -59,7 +59,7 @@ fn sample(
     wanted: &SamplerSettings,
     stop: &Stop,
     driver: impl FnOnce(&str),
-    each: &mut dyn FnMut(DeviceSample) -> bool,
+    report: &mut dyn FnMut(DeviceSample) -> bool,
 ) -> Result<(), NoNvml> {
     let nvml = open(wanted.file.as_deref())?;
     let device = nvml.device_by_pci_bus_id(wanted.pci_bus_id.as_str())?;
@@ -81,7 +81,7 @@ fn sample(
             figures.extend(seen.figures());
         }
         before = after;
-        if !each(DeviceSample { at: (wanted.now)(), device: name.clone(), figures }) {
+        if !report(DeviceSample { at: (wanted.now)(), device: name.clone(), figures }) {
             break;
         }
         stop.wait(EVERY);

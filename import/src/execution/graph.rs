@@ -28,12 +28,12 @@ pub(super) struct Node<'a> {
     pub(super) begin: Option<i64>,
     pub(super) took: i64,
     /// What it is on the device, if it ran there.
-    pub(super) on_device: Option<OnDevice>,
+    pub(super) device_node: Option<DeviceNode>,
 }
 
 /// What a node is on the device.
 #[derive(Debug)]
-pub(super) struct OnDevice {
+pub(super) struct DeviceNode {
     pub(super) kind: Kind,
     pub(super) stream: i64,
     /// What a collective carries.
@@ -69,10 +69,10 @@ impl Graph {
     pub(super) fn add(&mut self, node: Node<'_>) -> Result<(), Unreadable> {
         self.trace.events += 1;
         let times = node.begin.and_then(|begin| Some((begin, begin.checked_add(node.took.max(0))?)));
-        match (node.on_device, times) {
-            (Some(on_device), Some(times)) => {
+        match (node.device_node, times) {
+            (Some(device_node), Some(times)) => {
                 let name = self.names.number(node.name);
-                self.work((node.id, node.parent), name, times, on_device);
+                self.work((node.id, node.parent), name, times, device_node);
             }
             (Some(_), None) => {
                 self.trace.remarks.add("a node of the device has no start time, and is left out");
@@ -116,9 +116,9 @@ impl Graph {
         (id, parent): (u64, Option<u64>),
         name: u32,
         (begin, end): (i64, i64),
-        on_device: OnDevice,
+        device_node: DeviceNode,
     ) {
-        let OnDevice { kind, stream, bytes, group, function } = on_device;
+        let DeviceNode { kind, stream, bytes, group, function } = device_node;
         let group = group.filter(|_| kind.is_collective()).map(|group| self.group(group));
         let carried = kind.is_collective().then(|| {
             self.trace.carried.push(Carried { bytes, group, function });
@@ -148,8 +148,8 @@ impl Graph {
     /// Returns the phase of the nodes that a node is within.
     fn phase_of(&self, parent: u64) -> SpanKind {
         let host = |id: u64| self.hosts.get(&id);
-        let around = std::iter::successors(host(parent), |node| host(node.parent?));
-        around.take(MAX_DEPTH).find_map(|node| node.phase).unwrap_or(SpanKind::Forward)
+        let ancestors = std::iter::successors(host(parent), |node| host(node.parent?));
+        ancestors.take(MAX_DEPTH).find_map(|node| node.phase).unwrap_or(SpanKind::Forward)
     }
 
     /// Returns the trace.

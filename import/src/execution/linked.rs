@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::graph::{Graph, Node, OnDevice};
+use super::graph::{DeviceNode, Graph, Node};
 use crate::group::Group;
 use crate::kineto::Kind;
 use crate::number::{nanos, whole};
@@ -74,7 +74,7 @@ struct Listed {
 /// # Errors
 /// Returns an error if it is not JSON with a list of nodes, or if it has too many.
 pub(super) fn read(plain: impl Read) -> Result<Graph, Unreadable> {
-    let mut pieces = Pieces::in_list(plain, "nodes");
+    let mut pieces = Pieces::with_list(plain, "nodes");
     let mut reading = Reading::default();
     while let Some(piece) = pieces.piece()? {
         if let Piece::Event(node) = piece {
@@ -105,22 +105,22 @@ impl Reading {
             self.list(&written);
         }
         let is_on_device = written.cat.as_deref().is_some_and(|cat| ON_DEVICE.contains(&cat));
-        let on_device = is_on_device.then(|| self.on_device(&written));
+        let device_node = is_on_device.then(|| self.device_node(&written));
         self.graph.add(Node {
             id: written.id,
             parent: written.ctrl_deps.and_then(first),
             name: &written.name,
             begin: written.ts.and_then(|ts| nanos(ts.get())),
             took: written.inclusive_dur.and_then(|took| nanos(took.get())).unwrap_or(0),
-            on_device,
+            device_node,
         })
     }
 
-    fn on_device(&self, written: &Written<'_>) -> OnDevice {
+    fn device_node(&self, written: &Written<'_>) -> DeviceNode {
         let kind = Kind::from_name(&written.name);
         let stream = written.stream.unwrap_or(0);
         if !kind.is_collective() {
-            return OnDevice { kind, stream, bytes: None, group: None, function: None };
+            return DeviceNode { kind, stream, bytes: None, group: None, function: None };
         }
         let attribute = |name: &str| {
             written.attrs.iter().find(|attribute| attribute.name == name).map(|attribute| &attribute.value)
@@ -128,7 +128,7 @@ impl Reading {
         let own = written.pg_name.and_then(|name| serde_json::from_str::<Value>(name.get()).ok());
         let name = own.as_ref().and_then(text).or_else(|| attribute("pg_name").and_then(text));
         let size = attribute("pg_size").and_then(|size| u32::try_from(size.as_u64()?).ok());
-        OnDevice {
+        DeviceNode {
             kind,
             stream,
             bytes: written.inputs.and_then(tensor_bytes),
@@ -209,7 +209,10 @@ mod tests {
 
     #[test]
     fn the_node_around_another_is_a_number_or_a_list() {
-        let of = |text: &str| first(serde_json::from_str(text).unwrap());
-        assert_eq!((of("7"), of("[7, 8]"), of("[]"), of("null")), (Some(7), Some(7), None, None));
+        let first_in = |text: &str| first(serde_json::from_str(text).unwrap());
+        assert_eq!(
+            (first_in("7"), first_in("[7, 8]"), first_in("[]"), first_in("null")),
+            (Some(7), Some(7), None, None)
+        );
     }
 }

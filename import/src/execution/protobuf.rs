@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use prost::Message;
 use wire::event::Function;
 
-use super::graph::{Graph, Node, OnDevice};
+use super::graph::{DeviceNode, Graph, Node};
 use crate::format::Format;
 use crate::group::Group;
 use crate::kineto::Kind;
@@ -19,7 +19,7 @@ const MAX_LENGTH: u32 = 10;
 
 /// The message about the trace, with its attributes not yet read.
 #[derive(Clone, PartialEq, Message)]
-struct About {
+struct Metadata {
     #[prost(string, tag = "1")]
     version: String,
     #[prost(bytes = "vec", repeated, tag = "2")]
@@ -84,7 +84,7 @@ impl Written {
     }
 
     /// Returns what the node is on the device; `None` if it ran on the host, or not at all.
-    fn on_device(&self) -> Option<OnDevice> {
+    fn device_node(&self) -> Option<DeviceNode> {
         if self.attribute("is_cpu_op").is_some_and(|attribute| attribute.bool == Some(true)) {
             return None;
         }
@@ -102,7 +102,7 @@ impl Written {
             _ => return None,
         };
         let group = self.attribute("pg_name").and_then(|attribute| attribute.string.clone());
-        Some(OnDevice {
+        Some(DeviceNode {
             kind,
             stream: self.number("stream").unwrap_or(0),
             bytes: self.number("comm_size").and_then(|bytes| bytes.try_into().ok()),
@@ -136,7 +136,7 @@ pub(crate) fn is_protobuf(head: &[u8]) -> bool {
     let Some(message) = usize::try_from(length).ok().and_then(|length| rest.get(..length)) else {
         return false;
     };
-    let Ok(about) = About::decode(message) else { return false };
+    let Ok(metadata) = Metadata::decode(message) else { return false };
     let is_word =
         |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-+".contains(&byte));
     let is_attribute = |bytes: &Vec<u8>| {
@@ -144,10 +144,10 @@ pub(crate) fn is_protobuf(head: &[u8]) -> bool {
             .is_ok_and(|attribute| !attribute.name.is_empty() && is_word(&attribute.name))
     };
     // Nothing but these fields is in it.
-    about.encoded_len() == message.len()
+    metadata.encoded_len() == message.len()
         && !message.is_empty()
-        && is_word(&about.version)
-        && about.attributes.iter().all(is_attribute)
+        && is_word(&metadata.version)
+        && metadata.attributes.iter().all(is_attribute)
 }
 
 /// Reads the nodes of a trace from its plain bytes.
@@ -190,7 +190,7 @@ fn node(written: &Written) -> Node<'_> {
         name: &written.name,
         begin: nanos(written.start_time_micros).filter(|&begin| begin > 0),
         took: nanos(written.duration_micros).unwrap_or(0),
-        on_device: written.on_device(),
+        device_node: written.device_node(),
     }
 }
 
@@ -229,17 +229,17 @@ mod tests {
         message.encode_length_delimited_to_vec()
     }
 
-    fn about() -> About {
-        About { version: "0.0.4".into(), attributes: Vec::new() }
+    fn metadata() -> Metadata {
+        Metadata { version: "0.0.4".into(), attributes: Vec::new() }
     }
 
     #[test]
     fn a_file_is_known_by_its_first_message() {
         let attribute =
             Attribute { name: "schema".into(), string: Some("1.0.1".into()), ..Attribute::default() };
-        let of_pytorch = About { version: String::new(), attributes: vec![attribute.encode_to_vec()] };
-        assert!(is_protobuf(&framed(&about())) && is_protobuf(&framed(&of_pytorch)));
-        let odd = About { version: "a b".into(), ..about() };
+        let pytorch = Metadata { version: String::new(), attributes: vec![attribute.encode_to_vec()] };
+        assert!(is_protobuf(&framed(&metadata())) && is_protobuf(&framed(&pytorch)));
+        let odd = Metadata { version: "a b".into(), ..metadata() };
         for other in [
             &b""[..],
             b"{\n \"schema\": 1}",
@@ -265,7 +265,7 @@ mod tests {
                 .collect(),
             ..Written::default()
         };
-        let kind = |kind: i32, is_cpu| node(kind, is_cpu).on_device().map(|one| one.kind);
+        let kind = |kind: i32, is_cpu| node(kind, is_cpu).device_node().map(|node| node.kind);
         assert_eq!((kind(7, Some(true)), kind(1, Some(false))), (None, None));
         assert_eq!(kind(7, Some(false)), Some(Kind::Collective(Function::AllGather)));
         assert_eq!((kind(4, Some(false)), kind(4, None)), (Some(Kind::Compute), Some(Kind::Compute)));
@@ -275,14 +275,14 @@ mod tests {
     #[test]
     fn a_file_that_ends_early_gives_what_it_holds() {
         let node = Written { id: 1, kind: 4, start_time_micros: 5, duration_micros: 2, ..Written::default() };
-        let text = [framed(&about()), framed(&node), framed(&node)].concat();
+        let text = [framed(&metadata()), framed(&node), framed(&node)].concat();
         let trace = read(&text[..text.len() - 1]).unwrap().trace().unwrap();
         assert_eq!((trace.work.len(), trace.work[0].begin, trace.work[0].end), (1, 5_000, 7_000));
         assert_eq!(trace.remarks.iter().count(), 1);
-        let long = [framed(&about()), vec![0xff; 9], vec![0x01]].concat();
+        let long = [framed(&metadata()), vec![0xff; 9], vec![0x01]].concat();
         assert!(matches!(read(&long[..]), Err(Unreadable::Malformed { .. })));
-        let without = Written { start_time_micros: 0, ..node };
-        let text = [framed(&about()), framed(&without)].concat();
+        let undated = Written { start_time_micros: 0, ..node };
+        let text = [framed(&metadata()), framed(&undated)].concat();
         assert!(matches!(read(&text[..]).unwrap().trace(), Err(Unreadable::Unsupported(_))));
     }
 }

@@ -56,7 +56,7 @@ pub fn findings(dumps: &[(u32, &Dump)], world_size: u32) -> Findings {
         sentences
     };
     let mut sentences = each_group(|group, have| group.differs(have));
-    sentences.extend(each_group(|group, have| Some(group.behind(have)?.sentence)));
+    sentences.extend(each_group(|group, have| Some(group.lagging(have)?.sentence)));
     sentences.extend(each_group(|group, have| group.waiting(have)));
     let hang = sentences.first().map(|first| hang(dumps, &joined, &have, first));
     let holds_any = !joined.is_empty();
@@ -92,8 +92,8 @@ fn hang(
     have: &BTreeSet<u32>,
     first: &str,
 ) -> Hang {
-    let behind: Vec<Behind> = joined.values().filter_map(|group| group.behind(have)).collect();
-    let all: BTreeSet<u32> = behind.iter().flat_map(|behind| behind.ranks.iter().copied()).collect();
+    let lagging: Vec<LaggingRanks> = joined.values().filter_map(|group| group.lagging(have)).collect();
+    let all: BTreeSet<u32> = lagging.iter().flat_map(|lagging| lagging.ranks.iter().copied()).collect();
     let waits = |rank: &u32| {
         let is_its = |(holder, _): &&(u32, &Dump)| holder == rank;
         let is_open = |entry: &Entry| entry.state != State::Ended;
@@ -101,10 +101,10 @@ fn hang(
     };
     let free: BTreeSet<u32> = all.iter().copied().filter(|rank| !waits(rank)).collect();
     let ranks = if free.is_empty() { all } else { free };
-    let named = |behind: &&Behind| behind.ranks.iter().filter(|rank| ranks.contains(rank)).count();
+    let named = |lagging: &&LaggingRanks| lagging.ranks.iter().filter(|rank| ranks.contains(rank)).count();
     // Of several groups that name equally many, the first one.
-    let most = behind.iter().rev().max_by_key(named).filter(|behind| named(behind) > 0);
-    let mut sentence = most.map_or_else(|| first.to_owned(), |behind| behind.sentence.clone());
+    let most = lagging.iter().rev().max_by_key(named).filter(|lagging| named(lagging) > 0);
+    let mut sentence = most.map_or_else(|| first.to_owned(), |lagging| lagging.sentence.clone());
     let others: Vec<u32> =
         ranks.iter().copied().filter(|rank| most.is_some_and(|most| !most.ranks.contains(rank))).collect();
     if !others.is_empty() {
@@ -157,7 +157,7 @@ fn join<'a>(dumps: &[(u32, &'a Dump)], world_size: u32) -> BTreeMap<&'a Group, J
 }
 
 /// The ranks that did not issue what others of their group did.
-struct Behind {
+struct LaggingRanks {
     ranks: Vec<u32>,
     sentence: String,
 }
@@ -214,17 +214,18 @@ impl Joined<'_> {
     }
 
     /// Says which ranks did not issue what others did.
-    fn behind(&self, have: &BTreeSet<u32>) -> Option<Behind> {
+    fn lagging(&self, have: &BTreeSet<u32>) -> Option<LaggingRanks> {
         let present = self.present(have);
         let issued = |rank: &u32| self.issued(*rank);
         let furthest = present.iter().map(issued).max()?;
-        let (ahead, behind): (Vec<u32>, Vec<u32>) = present.iter().partition(|rank| issued(rank) == furthest);
-        if behind.is_empty() {
+        let (ahead, lagging): (Vec<u32>, Vec<u32>) =
+            present.iter().partition(|rank| issued(rank) == furthest);
+        if lagging.is_empty() {
             return None;
         }
         let (_, entry) = ahead.iter().find_map(|&rank| self.last(rank))?;
         let mut by_last: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
-        behind.iter().for_each(|rank| by_last.entry(issued(rank)).or_default().push(*rank));
+        lagging.iter().for_each(|rank| by_last.entry(issued(rank)).or_default().push(*rank));
         let parts = by_last.iter().map(|(last, ranks)| {
             let (whom, has) = (listed(ranks), if ranks.len() == 1 { "has" } else { "have" });
             match last {
@@ -239,10 +240,10 @@ impl Joined<'_> {
         let name = &entry.name;
         let sentence = format!(
             "in group {group}, {whom} {has} issued collective {furthest} ({name}){wait}; {} behind: {}",
-            if behind.len() == 1 { "one rank is" } else { "some ranks are" },
+            if lagging.len() == 1 { "one rank is" } else { "some ranks are" },
             parts.join("; ")
         );
-        Some(Behind { ranks: behind, sentence })
+        Some(LaggingRanks { ranks: lagging, sentence })
     }
 
     /// Says which ranks have begun, and which have not begun, a collective that all have issued.
@@ -299,17 +300,17 @@ impl Joined<'_> {
             last.entry(rank).or_default().push(late.saturating_sub(before));
             all += 1;
         }
-        let (rank, mut by) = last.into_iter().max_by_key(|(_, by)| by.len())?;
-        if all < FEWEST || 2 * by.len() <= all {
+        let (rank, mut delays) = last.into_iter().max_by_key(|(_, delays)| delays.len())?;
+        if all < FEWEST || 2 * delays.len() <= all {
             return None;
         }
-        by.sort_unstable();
-        let median = by[by.len() / 2] as f64 / 1e6;
+        delays.sort_unstable();
+        let median = delays[delays.len() / 2] as f64 / 1e6;
         (median > 0.0).then(|| format!(
             "in group {}, rank {rank} issued {} of {all} collectives last, {median:.3} ms after the rank before it in the median, by the clocks \
              of the hosts, which may differ",
             self.group.name,
-            by.len(),
+            delays.len(),
         ))
     }
 }

@@ -113,13 +113,13 @@ impl Recorded {
     /// Leaves out operations of process sets, and returns how many. No rank beyond some number is ever ready for their tensors,
     /// because a set numbers its ranks by itself.
     pub(super) fn leave_out_process_sets(&mut self) -> usize {
-        let before = self.operations.len();
+        let count = self.operations.len();
         let (tensors, highest) = (&self.tensors, self.highest);
         self.operations.retain(|operation| {
-            let of_tensor = tensors.get(&operation.tensor).and_then(|tensor| tensor.highest);
-            of_tensor.is_none() || of_tensor >= highest
+            let tensor_highest = tensors.get(&operation.tensor).and_then(|tensor| tensor.highest);
+            tensor_highest.is_none() || tensor_highest >= highest
         });
-        before - self.operations.len()
+        count - self.operations.len()
     }
 }
 
@@ -374,9 +374,9 @@ impl Reading {
             return operations.push(operation);
         }
         if let Some(&at) = self.fused.get(&order) {
-            let before = operations[at].ready.len() + operation.ready.len();
+            let ready_before = operations[at].ready.len() + operation.ready.len();
             operations[at].fuse(&operation);
-            self.noticed -= before - operations[at].ready.len();
+            self.noticed -= ready_before - operations[at].ready.len();
             return;
         }
         self.fused.insert(order, operations.len());

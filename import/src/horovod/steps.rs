@@ -63,18 +63,18 @@ impl Steps {
             let end = operations.last().map_or(begin, |last| last.end);
             return vec![Step { number: 0, window: (begin, end), operations: 0..operations.len() }];
         };
-        let until = |time: i64| operations.partition_point(|operation| operation.end <= time);
-        let mut from = self.begin.map_or(0, until);
-        left_out(from, "before the first step (such as broadcasts of parameters)", remarks);
+        let end_index = |time: i64| operations.partition_point(|operation| operation.end <= time);
+        let mut first_index = self.begin.map_or(0, end_index);
+        left_out(first_index, "before the first step (such as broadcasts of parameters)", remarks);
         let last_end = self.ends.last().copied().unwrap_or(last.end);
-        left_out(operations.len() - until(last_end), "after the last whole step", remarks);
+        left_out(operations.len() - end_index(last_end), "after the last whole step", remarks);
         let mut begin = self.begin;
         let mut steps = Vec::with_capacity(self.ends.len());
         for (number, &end) in (0..).zip(&self.ends) {
-            let after = until(end).max(from);
-            let began = begin.or_else(|| first(from, after)).unwrap_or(end).min(end);
-            steps.push(Step { number, window: (began, end), operations: from..after });
-            (from, begin) = (after, Some(end));
+            let end_of_step = end_index(end).max(first_index);
+            let began = begin.or_else(|| first(first_index, end_of_step)).unwrap_or(end).min(end);
+            steps.push(Step { number, window: (began, end), operations: first_index..end_of_step });
+            (first_index, begin) = (end_of_step, Some(end));
         }
         steps
     }
@@ -115,11 +115,11 @@ fn ends_of_steps(tensors: &[&[i64]]) -> Option<Vec<i64>> {
         return None;
     }
     let exact: Vec<&[i64]> = again.into_iter().filter(|ends| ends.len() == usual).collect();
-    let of_step = |at: usize| {
+    let interval = |at: usize| {
         let ends = exact.iter().map(move |ends| ends[at]);
         Some((ends.clone().min()?, ends.max()?))
     };
-    let steps: Vec<Interval> = (0..usual).map(of_step).collect::<Option<_>>()?;
+    let steps: Vec<Interval> = (0..usual).map(interval).collect::<Option<_>>()?;
     let in_turn = steps.windows(2).filter(|pair| pair[0].1 < pair[1].0).count();
     // A tensor that was late to one step is not a reason to doubt the others.
     if 10 * in_turn < 9 * (usual - 1) {

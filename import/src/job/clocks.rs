@@ -154,8 +154,8 @@ mod tests {
         let clocks = align(&[recorded(&first, true), recorded(&second, false)]);
         let error = (clocks[1].offset - clocks[0].offset + 5_000_000_000).unsigned_abs();
         assert!(clocks[1].bound <= APART_NANOS && error <= clocks[0].bound + clocks[1].bound, "{clocks:?}");
-        let of_one_file = align(&[recorded(&[], true), recorded(&[], true)]);
-        assert_eq!(of_one_file[1], Clock { offset: 0, bound: 0 });
+        let clocks_of_one_file = align(&[recorded(&[], true), recorded(&[], true)]);
+        assert_eq!(clocks_of_one_file[1], Clock { offset: 0, bound: 0 });
         let noticed = Recorded { error_nanos: 500, ..recorded(&[], true) };
         assert_eq!(align(&[noticed, noticed])[1], Clock { offset: 0, bound: 500 });
     }
@@ -185,10 +185,10 @@ mod tests {
             let recorded: Vec<_> =
                 order.iter().enumerate().map(|(at, &rank)| recorded(&all[rank], at == 0)).collect();
             let clocks = align(&recorded);
-            for (one, other) in [(0, 1), (0, 2), (1, 2)] {
-                let is = clocks[one].offset - clocks[other].offset;
-                let should = (order[other] as i64 - order[one] as i64) * apart;
-                let bound = clocks[one].bound + clocks[other].bound;
+            for (first, second) in [(0, 1), (0, 2), (1, 2)] {
+                let is = clocks[first].offset - clocks[second].offset;
+                let should = (order[second] as i64 - order[first] as i64) * apart;
+                let bound = clocks[first].bound + clocks[second].bound;
                 assert!(
                     (is - should).unsigned_abs() <= bound && bound <= 2 * APART_NANOS,
                     "{order:?}: {clocks:?}"

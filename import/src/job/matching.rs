@@ -94,10 +94,16 @@ fn grouped(ranks: &[Vec<Proof>]) -> BTreeMap<Key, BTreeMap<usize, Vec<usize>>> {
     groups
 }
 
+/// The collectives of a key on one rank, in order of their numbers.
+struct RankProofs<'a> {
+    rank: usize,
+    proofs: Vec<&'a Proof>,
+}
+
 /// The collectives of a key over its ranks.
 struct Matching<'a> {
     /// Of each rank.
-    collectives: Vec<(usize, Vec<&'a Proof>)>,
+    collectives: Vec<RankProofs<'a>>,
     /// The rank with the most collectives, as an index of them.
     reference: usize,
     clocks: &'a [Option<Clock>],
@@ -112,42 +118,47 @@ impl<'a> Matching<'a> {
         let proofs = |(&rank, places): (&usize, &Vec<usize>)| {
             let mut proofs: Vec<&Proof> = places.iter().map(|&at| &ranks[rank][at]).collect();
             proofs.sort_unstable_by_key(|proof| proof.seq);
-            (rank, proofs)
+            RankProofs { rank, proofs }
         };
         let collectives: Vec<_> = places_by_rank.iter().map(proofs).collect();
         let reference =
-            (0..collectives.len()).max_by_key(|&at| (collectives[at].1.len(), std::cmp::Reverse(at)))?;
+            (0..collectives.len()).max_by_key(|&at| (collectives[at].proofs.len(), std::cmp::Reverse(at)))?;
         Some(Self { collectives, reference, clocks })
     }
 
     /// Returns what changes for each rank; `None` if nothing does, or if the ends do not say which collectives are the same.
     fn find(&self) -> Option<Vec<(usize, Places)>> {
-        let reference = &self.collectives[self.reference].1;
-        let beside: Vec<Vec<Option<usize>>> =
-            self.collectives.iter().map(|(rank, own)| self.beside(*rank, own)).collect::<Option<_>>()?;
-        let is_as_counted = |(own, beside): (&Vec<&Proof>, &Vec<Option<usize>>)| {
-            own.len() == reference.len() && beside.iter().enumerate().all(|(at, beside)| *beside == Some(at))
+        let reference = &self.collectives[self.reference].proofs;
+        let counterparts: Vec<Vec<Option<usize>>> = self
+            .collectives
+            .iter()
+            .map(|own| self.counterparts(own.rank, &own.proofs))
+            .collect::<Option<_>>()?;
+        let is_as_counted = |(own, counterparts): (&Vec<&Proof>, &Vec<Option<usize>>)| {
+            own.len() == reference.len()
+                && counterparts.iter().enumerate().all(|(at, counterpart)| *counterpart == Some(at))
         };
-        if self.collectives.iter().map(|(_, own)| own).zip(&beside).all(is_as_counted) {
+        if self.collectives.iter().map(|own| &own.proofs).zip(&counterparts).all(is_as_counted) {
             return None;
         }
         let mut members = vec![0_usize; reference.len()];
-        beside.iter().flatten().flatten().for_each(|&at| members[at] += 1);
+        counterparts.iter().flatten().flatten().for_each(|&at| members[at] += 1);
         let place = |at: &Option<usize>| {
             let at = (*at).filter(|&at| members[at] == self.collectives.len())?;
             Some((reference[at].seq, reference[at].bucket))
         };
-        let places = |((rank, own), beside): (&(usize, Vec<&Proof>), &Vec<Option<usize>>)| {
+        let places = |(own, counterparts): (&RankProofs<'_>, &Vec<Option<usize>>)| {
             let key = |proof: &Proof| (proof.comm, proof.seq);
-            (*rank, own.iter().zip(beside).map(|(proof, at)| (key(proof), place(at))).collect())
+            let changes = own.proofs.iter().zip(counterparts).map(|(proof, at)| (key(proof), place(at)));
+            (own.rank, changes.collect())
         };
-        Some(self.collectives.iter().zip(&beside).map(places).collect())
+        Some(self.collectives.iter().zip(&counterparts).map(places).collect())
     }
 
     /// Returns which collective of the reference each one of a rank is; `None` for one that the reference does not have. `None` as a
     /// whole if the ends do not say it.
-    fn beside(&self, rank: usize, own: &[&Proof]) -> Option<Vec<Option<usize>>> {
-        let reference = &self.collectives[self.reference].1;
+    fn counterparts(&self, rank: usize, own: &[&Proof]) -> Option<Vec<Option<usize>>> {
+        let reference = &self.collectives[self.reference].proofs;
         let counted = || (0..own.len()).map(Some).collect();
         let known = self.ahead(rank);
         let has_all = own.len() == reference.len();
@@ -165,7 +176,7 @@ impl<'a> Matching<'a> {
     /// Returns by how much the clock of the reference is ahead of that of a rank, if both are known.
     fn ahead(&self, rank: usize) -> Option<i64> {
         let offset = |rank: usize| Some(self.clocks.get(rank).copied().flatten()?.offset);
-        Some(offset(rank)?.saturating_sub(offset(self.collectives[self.reference].0)?))
+        Some(offset(rank)?.saturating_sub(offset(self.collectives[self.reference].rank)?))
     }
 }
 
@@ -196,11 +207,11 @@ impl Lag {
     /// Lays the first collective of a rank beside the one at `lag` of the reference. `known` is by how much the clock of the reference is
     /// ahead, if that is known. `None` if none lie beside each other.
     fn new(reference: &[&Proof], own: &[&Proof], lag: i64, known: Option<i64>) -> Option<Self> {
-        let beside = |(at, own): (usize, &&Proof)| {
+        let lead = |(at, own): (usize, &&Proof)| {
             let at = usize::try_from(at as i64 + lag).ok()?;
             Some(reference.get(at)?.end - own.end)
         };
-        let mut all: Vec<i64> = own.iter().enumerate().filter_map(beside).collect();
+        let mut all: Vec<i64> = own.iter().enumerate().filter_map(lead).collect();
         all.sort_unstable();
         let ahead = known.or_else(|| densest(&all))?;
         let left = all
@@ -213,25 +224,27 @@ impl Lag {
 
 /// Returns the middle of the values that lie closest together. `values` are in ascending order.
 fn densest(values: &[i64]) -> Option<i64> {
-    let within =
+    let agreeing =
         |from: usize| values[from..].partition_point(|value| value.saturating_sub(values[from]) <= AGREE);
-    let (count, from) = (0..values.len()).map(|from| (within(from), from)).max_by_key(|&(count, _)| count)?;
+    let (count, from) =
+        (0..values.len()).map(|from| (agreeing(from), from)).max_by_key(|&(count, _)| count)?;
     Some(values[from + count / 2])
 }
 
 /// Returns for each collective of a rank the one of the reference that ends next to it, each at most once.
 fn nearest(reference: &[&Proof], own: &[&Proof], ahead: i64) -> Vec<Option<usize>> {
-    let mut from = 0;
+    let mut next = 0;
     let find = |own: &&Proof| {
         let end = own.end + ahead;
-        let off = |at: usize| (reference[at].end - end).saturating_abs();
-        let after = from + reference[from..].partition_point(|record| record.end < end);
-        let around = [after.checked_sub(1).filter(|&at| at >= from), Some(after)].into_iter().flatten();
-        let at = around
+        let distance = |at: usize| (reference[at].end - end).saturating_abs();
+        let next_later = next + reference[next..].partition_point(|record| record.end < end);
+        let neighbors =
+            [next_later.checked_sub(1).filter(|&at| at >= next), Some(next_later)].into_iter().flatten();
+        let at = neighbors
             .filter(|&at| at < reference.len())
-            .min_by_key(|&at| off(at))
-            .filter(|&at| off(at) <= APART)?;
-        from = at + 1;
+            .min_by_key(|&at| distance(at))
+            .filter(|&at| distance(at) <= APART)?;
+        next = at + 1;
         Some(at)
     };
     own.iter().map(find).collect()

@@ -8,9 +8,15 @@ use super::NotAJob;
 use crate::format::Format;
 use crate::source::{RankRecording, Source};
 
-/// What files hold, by rank, each with the name of its file.
+/// What a file holds of a rank, with the name of the file.
+pub(super) struct RankFile {
+    pub(super) file: String,
+    pub(super) recording: RankRecording,
+}
+
+/// What files hold, by rank.
 pub(super) struct Placed {
-    pub(super) ranks: BTreeMap<u32, (String, RankRecording)>,
+    pub(super) ranks: BTreeMap<u32, RankFile>,
     pub(super) world_size: u32,
     pub(super) remarks: Vec<String>,
 }
@@ -40,21 +46,18 @@ pub(super) fn place(mut sources: Vec<Source>) -> Result<Placed, NotAJob> {
             (0..all.len() as u32).collect()
         }),
     };
-    let mut ranks: BTreeMap<u32, (String, RankRecording)> = BTreeMap::new();
+    let mut ranks: BTreeMap<u32, RankFile> = BTreeMap::new();
     for (rank, (file, _, recording)) in numbers.into_iter().zip(all) {
         if rank >= MAX_RANKS {
             return Err(NotAJob::TooManyRanks { file, rank });
         }
-        if let Some((first, _)) = ranks.get(&rank) {
-            return Err(NotAJob::SameRank { rank, first: first.clone(), second: file });
+        if let Some(first) = ranks.get(&rank) {
+            return Err(NotAJob::SameRank { rank, first: first.file.clone(), second: file });
         }
-        ranks.insert(rank, (file, recording));
+        ranks.insert(rank, RankFile { file, recording });
     }
-    let stated = ranks
-        .values()
-        .filter_map(|(_, recording)| recording.world_size)
-        .max()
-        .map(|stated| stated.min(MAX_RANKS));
+    let stated =
+        ranks.values().filter_map(|rank| rank.recording.world_size).max().map(|stated| stated.min(MAX_RANKS));
     let fewest = ranks.last_key_value().map_or(1, |(&rank, _)| rank + 1);
     let world_size = stated.unwrap_or(fewest).max(fewest);
     if stated.is_none() && world_size > 1 {
@@ -81,9 +84,9 @@ fn rank_in_name(file: &str, format: Format) -> Option<u32> {
         let digits = stem.bytes().rev().take_while(u8::is_ascii_digit).count();
         stem[stem.len() - digits..].parse().ok()
     };
-    let marked = BEFORE_RANK.iter().find_map(|before| {
-        file.match_indices(before).find_map(|(at, _)| {
-            let digits = file[at + before.len()..].trim_start_matches(['-', '_', '=']);
+    let marked = BEFORE_RANK.iter().find_map(|prefix| {
+        file.match_indices(prefix).find_map(|(at, _)| {
+            let digits = file[at + prefix.len()..].trim_start_matches(['-', '_', '=']);
             let length = digits.bytes().take_while(u8::is_ascii_digit).count();
             digits[..length].parse().ok()
         })
@@ -117,7 +120,7 @@ mod tests {
 
     fn ranks(sources: Vec<Source>) -> (Vec<(u32, String)>, u32, usize) {
         let placed = place(sources).unwrap();
-        let ranks = placed.ranks.into_iter().map(|(rank, (file, _))| (rank, file)).collect();
+        let ranks = placed.ranks.into_iter().map(|(rank, placed)| (rank, placed.file)).collect();
         (ranks, placed.world_size, placed.remarks.len())
     }
 

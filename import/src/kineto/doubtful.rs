@@ -78,10 +78,10 @@ pub(super) fn leave_out(work: &mut Vec<Work>, names: &[Box<str>], remarks: &mut 
     }
     let mut next: HashMap<i64, i64> = HashMap::new();
     for work in work.iter_mut().rev() {
-        let after = next.insert(work.stream, work.begin);
+        let next_begin = next.insert(work.stream, work.begin);
         let long = work.end.saturating_sub(work.begin);
-        let Some(after) =
-            after.filter(|&after| long > LONG_NANOS && (after - work.begin).saturating_mul(PART) < long)
+        let Some(next_begin) = next_begin
+            .filter(|&next_begin| long > LONG_NANOS && (next_begin - work.begin).saturating_mul(PART) < long)
         else {
             continue;
         };
@@ -91,7 +91,7 @@ pub(super) fn leave_out(work: &mut Vec<Work>, names: &[Box<str>], remarks: &mut 
             work.begin / 1_000,
             long as f64 / 1e9
         ));
-        work.end = after;
+        work.end = next_begin;
     }
 }
 

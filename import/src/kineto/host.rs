@@ -75,17 +75,17 @@ pub(super) struct Phases {
 impl Phases {
     /// Returns the phase in which a thread launches a kernel at a time; `None` if the trace has no operators, so that nothing
     /// shows it.
-    pub(super) fn at(&self, thread: u32, time: i64) -> Option<SpanKind> {
-        let within = |by_thread: &HashMap<u32, Intervals>| {
+    pub(super) fn launch_phase(&self, thread: u32, time: i64) -> Option<SpanKind> {
+        let contains = |by_thread: &HashMap<u32, Intervals>| {
             let ranges = by_thread.get(&thread).map_or(&[][..], Intervals::as_slice);
-            let before = ranges.partition_point(|&(begin, _)| begin <= time);
-            before.checked_sub(1).is_some_and(|at| time < ranges[at].1)
+            let count = ranges.partition_point(|&(begin, _)| begin <= time);
+            count.checked_sub(1).is_some_and(|at| time < ranges[at].1)
         };
         if !self.has_operators {
             None
-        } else if within(&self.backward) {
+        } else if contains(&self.backward) {
             Some(SpanKind::Backward)
-        } else if within(&self.optimizer) {
+        } else if contains(&self.optimizer) {
             Some(SpanKind::Optimizer)
         } else {
             Some(SpanKind::Forward)

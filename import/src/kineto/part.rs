@@ -27,7 +27,7 @@ pub(super) const MAX_HOST: usize = 4_000_000;
 
 /// What the fields beside the events say.
 #[derive(Debug, Default)]
-pub(super) struct About {
+pub(super) struct FileFields {
     pub(super) rank: Option<u32>,
     pub(super) world_size: Option<u32>,
     pub(super) nccl: Option<String>,
@@ -50,7 +50,7 @@ struct DeviceProperties {
     name: String,
 }
 
-impl About {
+impl FileFields {
     fn field(&mut self, key: &[u8], value: &[u8]) {
         match key {
             b"baseTimeNanoseconds" => self.base_nanos = serde_json::from_slice(value).ok(),
@@ -80,7 +80,7 @@ impl About {
 /// What a part of the text holds. Names, threads, groups and [`Self::carried`] are numbered in the part.
 #[derive(Debug, Default)]
 pub(super) struct Part {
-    pub(super) about: About,
+    pub(super) fields: FileFields,
     pub(super) events: u64,
     pub(super) work: Vec<Work>,
     pub(super) launches: Vec<Launch>,
@@ -106,7 +106,7 @@ impl Part {
         for piece in chunk.pieces() {
             match piece {
                 Piece::Event(event) => part.event(event),
-                Piece::Field(key, value) => part.about.field(key, value),
+                Piece::Field(key, value) => part.fields.field(key, value),
             }
         }
         part
@@ -121,7 +121,7 @@ impl Part {
         let threads = self.threads.append(next.threads);
         let groups = self.groups.append(next.groups);
         let carried_before = self.carried.len() as u32;
-        self.about.append(next.about);
+        self.fields.append(next.fields);
         self.events += next.events;
         self.work.extend(next.work.into_iter().map(|work| Work {
             name: names[work.name as usize],

@@ -48,19 +48,20 @@ pub(super) fn self_times(mut events: Vec<HostEvent>, steps: &[Marked]) -> Vec<Ho
         (sum.0, sum.1) = (sum.0.saturating_add(nanos), sum.1 + calls);
     };
     // The events that contain the current one, outermost first, with the end up to which each is cut.
-    let mut around: Vec<(&HostEvent, i64)> = Vec::new();
+    let mut enclosing: Vec<(&HostEvent, i64)> = Vec::new();
     for event in &events {
-        while around.last().is_some_and(|(outer, end)| outer.thread != event.thread || *end <= event.begin) {
-            around.pop();
+        while enclosing.last().is_some_and(|(outer, end)| outer.thread != event.thread || *end <= event.begin)
+        {
+            enclosing.pop();
         }
         // Times are rounded, so an event may seem to end after the one that contains it.
-        let end = around.last().map_or(event.end, |(_, end)| event.end.min(*end));
+        let end = enclosing.last().map_or(event.end, |(_, end)| event.end.min(*end));
         let long = end.saturating_sub(event.begin);
-        if let Some((outer, _)) = around.last() {
+        if let Some((outer, _)) = enclosing.last() {
             add(outer, -long, 0);
         }
         add(event, long, 1);
-        around.push((event, end));
+        enclosing.push((event, end));
     }
     let sum = |((step, kind, name), (nanos, calls))| HostSum { step, kind, name, nanos, calls };
     sums.into_iter().map(sum).collect()

@@ -49,10 +49,10 @@ pub fn summary(trace: &Trace, steps: &[&DeviceStep]) -> TraceSummary {
 
 /// Returns the kernels, copies and fills of the steps, in order of their begin.
 fn kernels<'a>(trace: &'a Trace, steps: &[&DeviceStep]) -> Vec<&'a Work> {
-    let mut of_steps: Vec<usize> = steps.iter().flat_map(|step| step.work.iter().copied()).collect();
+    let mut indices: Vec<usize> = steps.iter().flat_map(|step| step.work.iter().copied()).collect();
     // The work of a trace is in order of its begin.
-    of_steps.sort_unstable();
-    of_steps.into_iter().map(|at| &trace.work[at]).filter(|work| work.kind != Kind::Wait).collect()
+    indices.sort_unstable();
+    indices.into_iter().map(|at| &trace.work[at]).filter(|work| work.kind != Kind::Wait).collect()
 }
 
 /// Returns how long the steps take: on the device, as in all other figures, or on the host if the device ran nothing.
@@ -104,7 +104,7 @@ mod tests {
         {"ph": "i", "cat": "cpu_op", "name": "instant", "pid": "Traces", "tid": "Trace", "ts": 1, "s": "g"}
     ]}"#;
 
-    fn of_steps(numbers: &[u64]) -> TraceSummary {
+    fn summary_of_steps(numbers: &[u64]) -> TraceSummary {
         let trace = read(TRACE.as_bytes()).unwrap();
         let steps = device_steps(&trace);
         summary(&trace, &steps.iter().filter(|step| numbers.contains(&step.number)).collect::<Vec<_>>())
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_kernel_belongs_to_the_step_that_launched_it_and_has_the_gap_before_it() {
-        let both = of_steps(&[7, 8]);
+        let both = summary_of_steps(&[7, 8]);
         let expected = [
             (OUTSIDE, 195, 2, 0),
             ("aten::add", 75, 2, 0),
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn only_the_steps_that_count_are_summed() {
-        let last = of_steps(&[8]);
+        let last = summary_of_steps(&[8]);
         assert_eq!((last.steps, last.step_nanos), (1, 50_000));
         let expected = [
             (OUTSIDE, 95, 1, 0),

@@ -89,11 +89,11 @@ pub fn read(file: impl Read) -> Result<Trace, Unreadable> {
 
 /// Returns the trace whose text was read as `whole`.
 fn trace(whole: Part) -> Trace {
-    let Part { about, mut work, mut launches, mut ranges, mut steps, host, names, mut remarks, .. } = whole;
+    let Part { fields, mut work, mut launches, mut ranges, mut steps, host, names, mut remarks, .. } = whole;
     let input = std::mem::take(&mut ranges.input);
     let phases = ranges.phases();
     for (launch, thread) in launches.iter_mut().zip(whole.launched_by) {
-        launch.phase = phases.at(thread, launch.at);
+        launch.phase = phases.launch_phase(thread, launch.at);
     }
     work.sort_by_key(|work| (work.begin, work.end));
     let names = names.into_texts();
@@ -110,11 +110,11 @@ fn trace(whole: Part) -> Trace {
     }
     let host = if is_whole { self_times(host, &steps) } else { Vec::new() };
     Trace {
-        rank: about.rank,
-        world_size: about.world_size,
-        device: about.device,
-        nccl: about.nccl,
-        base_nanos: about.base_nanos.unwrap_or(0),
+        rank: fields.rank,
+        world_size: fields.world_size,
+        device: fields.device,
+        nccl: fields.nccl,
+        base_nanos: fields.base_nanos.unwrap_or(0),
         work,
         launches,
         input,

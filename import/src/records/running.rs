@@ -20,11 +20,11 @@ impl<'a> Running<'a> {
     }
 
     /// Returns the work that runs within a window, in order of its begin. Windows must be asked for in order of time.
-    pub(super) fn within(&mut self, (begin, end): Interval) -> Vec<usize> {
+    pub(super) fn work_within(&mut self, (begin, end): Interval) -> Vec<usize> {
         let work = &self.trace.work;
-        let until = self.next + work[self.next..].partition_point(|work| work.begin < end);
-        self.open.extend(self.next..until);
-        self.next = until;
+        let end_index = self.next + work[self.next..].partition_point(|work| work.begin < end);
+        self.open.extend(self.next..end_index);
+        self.next = end_index;
         self.open.retain(|&at| work[at].end > begin);
         self.open.clone()
     }
@@ -57,9 +57,9 @@ mod tests {
             ..Trace::default()
         };
         let mut running = Running::new(&trace);
-        assert_eq!(running.within((6, 10)), [1, 2]);
-        assert_eq!(running.within((10, 20)), [1, 3], "what ends where a window begins is not in it");
-        assert_eq!(running.within((20, 21)), [1, 4]);
-        assert_eq!(running.within((41, 50)), [0; 0]);
+        assert_eq!(running.work_within((6, 10)), [1, 2]);
+        assert_eq!(running.work_within((10, 20)), [1, 3], "what ends where a window begins is not in it");
+        assert_eq!(running.work_within((20, 21)), [1, 4]);
+        assert_eq!(running.work_within((41, 50)), [0; 0]);
     }
 }

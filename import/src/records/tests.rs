@@ -28,9 +28,9 @@ fn work() -> impl Strategy<Value = Drawn> {
     let phases = prop_oneof![Just(None), Just(Some(SpanKind::Backward)), Just(Some(SpanKind::Optimizer))];
     let ran = (0_i64..5 * STEP, prop_oneof![0_i64..200_000, 0_i64..2 * STEP]);
     // Up to two steps pass from the launch of some work to its begin, and some launches are missing.
-    let before = prop::option::weighted(0.9, 0_i64..2 * STEP);
-    (kinds, ran, 7_i64..10, before, phases).prop_map(|(kind, (begin, length), stream, before, phase)| {
-        (kind, (begin, begin + length), stream, before.map(|before| begin - before), phase)
+    let lead = prop::option::weighted(0.9, 0_i64..2 * STEP);
+    (kinds, ran, 7_i64..10, lead, phases).prop_map(|(kind, (begin, length), stream, lead, phase)| {
+        (kind, (begin, begin + length), stream, lead.map(|lead| begin - lead), phase)
     })
 }
 
@@ -74,7 +74,7 @@ impl Found {
 fn found(trace: &Trace) -> Vec<Found> {
     let records = records(trace, &device_steps(trace), 1, 2);
     let own = |begin: MonoNanos, end: MonoNanos| (begin.0 - trace.base_nanos, end.0 - trace.base_nanos);
-    let of_step = |number: &u64| {
+    let figures = |number: &u64| {
         let mut found = Found { window: (0, 0), spans: Vec::new(), collectives: [Vec::new(), Vec::new()] };
         for event in &records.events {
             match event {
@@ -91,7 +91,7 @@ fn found(trace: &Trace) -> Vec<Found> {
         }
         found
     };
-    records.steps.iter().map(of_step).collect()
+    records.steps.iter().map(figures).collect()
 }
 
 proptest! {
@@ -117,7 +117,7 @@ proptest! {
             let ran = trace.work.iter().filter(|work| wanted(work.kind)).map(|work| (work.begin, work.end));
             Intervals::union(ran).intersect(&windows).total()
         };
-        let sum = |of: &dyn Fn(&Found) -> u64| found.iter().map(of).sum::<u64>();
+        let sum = |amount: &dyn Fn(&Found) -> u64| found.iter().map(amount).sum::<u64>();
         prop_assert_eq!(sum(&|step| step.communication().total()), in_windows(Kind::is_collective));
         prop_assert_eq!(sum(&|step| compute(step).total()), in_windows(|kind| kind == Kind::Compute));
         let busy = in_windows(|kind| kind != Kind::Wait);
@@ -135,7 +135,7 @@ proptest! {
         });
         let (parts, own): (Vec<&BucketRecord>, Vec<&BucketRecord>) = buckets.partition(|bucket| is_part(1, bucket));
         prop_assert_eq!(own.len() as u64, records.collectives);
-        let named: BTreeSet<_> = own.iter().chain(&parts).map(|one| (one.step, one.comm, one.seq)).collect();
+        let named: BTreeSet<_> = own.iter().chain(&parts).map(|bucket| (bucket.step, bucket.comm, bucket.seq)).collect();
         prop_assert_eq!(named.len(), own.len() + parts.len());
     }
 }

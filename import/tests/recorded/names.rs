@@ -9,10 +9,10 @@ fn summaries(set: &str) -> Option<Vec<TraceSummary>> {
     let folder = super::traces()?.join(set);
     let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
-    Some(files.iter().map(|file| of_trace(&read(File::open(file).unwrap()).unwrap())).collect())
+    Some(files.iter().map(|file| trace_summary(&read(File::open(file).unwrap()).unwrap())).collect())
 }
 
-fn of_trace(trace: &Trace) -> TraceSummary {
+fn trace_summary(trace: &Trace) -> TraceSummary {
     summary(trace, &device_steps(trace).iter().collect::<Vec<_>>())
 }
 
@@ -67,7 +67,7 @@ fn traces_of_all_releases_have_operators_and_steps() {
             false => vec![path],
         };
         for file in files {
-            let summary = of_trace(&read(File::open(&file).unwrap()).unwrap());
+            let summary = trace_summary(&read(File::open(&file).unwrap()).unwrap());
             let totals = summary.totals();
             assert!(steps.is_none_or(|steps| summary.steps == steps), "{}: {totals:?}", file.display());
             assert!(totals.step_nanos > 0.0 && !summary.rows.is_empty(), "{}: {totals:?}", file.display());

@@ -107,18 +107,18 @@ fn imported_steps_have_the_exact_figures_of_their_windows() {
                 Event::Step(step) => {
                     // The records of a step come before its end.
                     let window = (step.begin.0, step.end.0);
-                    let of = |kinds: &[SpanKind]| {
+                    let union = |kinds: &[SpanKind]| {
                         let spans = spans.iter().filter(|(kind, _)| kinds.contains(kind));
                         Intervals::union(spans.map(|&(_, ran)| ran))
                     };
-                    let compute = of(&[SpanKind::Forward, SpanKind::Backward, SpanKind::Optimizer]);
+                    let compute = union(&[SpanKind::Forward, SpanKind::Backward, SpanKind::Optimizer]);
                     let communication = Intervals::union(collectives.iter().copied()).clip(window);
                     let base = trace.base_nanos;
                     let exact = work_figures(trace.work.iter(), Some((window.0 - base, window.1 - base)));
                     assert_eq!(compute.total(), exact.compute_nanos);
                     assert_eq!(communication.total(), exact.communication_nanos);
                     assert_eq!(compute.intersect(&communication).total(), exact.hidden_nanos);
-                    assert_eq!(of(&[SpanKind::Idle]).total(), exact.idle_nanos);
+                    assert_eq!(union(&[SpanKind::Idle]).total(), exact.idle_nanos);
                     (spans, collectives) = (Vec::new(), Vec::new());
                     checked += 1;
                 }

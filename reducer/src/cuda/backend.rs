@@ -44,7 +44,7 @@ struct InFlight {
     seq: Seq,
     pair: Arc<Pair>,
     /// The time at which a check first found that the device had reached the collective.
-    since: Option<Instant>,
+    reached: Option<Instant>,
 }
 
 /// The device backend: enqueues collectives on the urgent stream.
@@ -170,10 +170,10 @@ impl DeviceBackend {
             groups.check()?;
         }
         let Some(oldest) = self.in_flight.front_mut() else { return Ok(()) };
-        if oldest.since.is_none() && working(oldest.pair.ready.is_done())? {
-            oldest.since = Some(Instant::now());
+        if oldest.reached.is_none() && working(oldest.pair.ready.is_done())? {
+            oldest.reached = Some(Instant::now());
         }
-        let (seq, waited) = (oldest.seq, oldest.since.map_or(Duration::ZERO, |since| since.elapsed()));
+        let (seq, waited) = (oldest.seq, oldest.reached.map_or(Duration::ZERO, |reached| reached.elapsed()));
         if waited > self.timeout { Err(self.control.overdue(seq, waited)) } else { Ok(()) }
     }
 
@@ -289,7 +289,7 @@ impl Backend for DeviceBackend {
             return Err(self.fail(error));
         }
         let Launch { ready, floats, .. } = launch;
-        self.in_flight.push_back(InFlight { seq, pair: ready.pair.clone(), since: None });
+        self.in_flight.push_back(InFlight { seq, pair: ready.pair.clone(), reached: None });
         if is_recorded && ready.is_observed {
             // The times are placeholders, replaced once the device has passed the events.
             let known = BucketRecord {

@@ -43,9 +43,9 @@ impl<T> Pool<T> {
             }
             self.all.insert(self.next, Arc::new(make()?));
         }
-        let one = self.all[self.next].clone();
+        let event = self.all[self.next].clone();
         self.next = (self.next + 1) % self.all.len();
-        Ok(Some(one))
+        Ok(Some(event))
     }
 }
 

@@ -39,10 +39,10 @@ impl Groups {
         let mut all = vec![world];
         if let Some(ranks) = cuda.ranks_per_node {
             let (node, place) = (rank / ranks, rank % ranks);
-            let within = split(&all[0], (node, place), control, timeout)?;
-            all.push(within);
-            let across = split(&all[0], (place, node), control, timeout)?;
-            all.push(across);
+            let node_group = split(&all[0], (node, place), control, timeout)?;
+            all.push(node_group);
+            let place_group = split(&all[0], (place, node), control, timeout)?;
+            all.push(place_group);
         }
         Ok(Self { all, device: cuda.device.clone() })
     }
@@ -140,12 +140,12 @@ fn name(control: &mut dyn Control, nccl: &Nccl, ranks_per_node: Option<u32>) -> 
     if theirs == own {
         return Ok(id);
     }
-    let of = |ranks| if ranks == 0 { "no nodes".to_owned() } else { format!("nodes of {ranks} ranks") };
+    let nodes = |ranks| if ranks == 0 { "no nodes".to_owned() } else { format!("nodes of {ranks} ranks") };
     let reason = format!(
         "rank 0 reduces with {}, rank {} with {}; all ranks must have the same number",
-        of(theirs),
+        nodes(theirs),
         control.rank(),
-        of(own)
+        nodes(own)
     );
     Err(CommError::Setting { setting: SETTING, reason })
 }
@@ -194,16 +194,19 @@ mod tests {
 
     #[test]
     fn the_world_size_must_be_a_multiple_of_the_ranks_per_node() {
-        let of = |wanted, world| ranks_per_node(wanted, world).map_err(|error| error.to_string());
-        assert_eq!(of(None, 4), Ok(None));
-        assert_eq!(of(Some(2), 4), Ok(Some(2)));
-        assert_eq!(of(Some(8), 16), Ok(Some(8)));
-        assert_eq!((of(Some(1), 4), of(Some(4), 4), of(Some(1), 1)), (Ok(None), Ok(None), Ok(None)));
+        let checked = |wanted, world| ranks_per_node(wanted, world).map_err(|error| error.to_string());
+        assert_eq!(checked(None, 4), Ok(None));
+        assert_eq!(checked(Some(2), 4), Ok(Some(2)));
+        assert_eq!(checked(Some(8), 16), Ok(Some(8)));
+        assert_eq!(
+            (checked(Some(1), 4), checked(Some(4), 4), checked(Some(1), 1)),
+            (Ok(None), Ok(None), Ok(None))
+        );
         let said = "Cuda::ranks_per_node: a world of 6 ranks cannot be divided into nodes of 4 ranks; use one of \
                     1, 2, 3, 6, or None to reduce over all ranks at once";
-        assert_eq!(of(Some(4), 6), Err(said.into()));
+        assert_eq!(checked(Some(4), 6), Err(said.into()));
         for ranks in [0, 12] {
-            let error = of(Some(ranks), 6).unwrap_err();
+            let error = checked(Some(ranks), 6).unwrap_err();
             assert!(
                 error.contains(&format!("nodes of {ranks} ranks")) && error.contains("world of 6"),
                 "{error}"

@@ -28,7 +28,7 @@ impl Recent {
     }
 
     /// Returns the collectives that overlap the time from `from` to `until`.
-    pub(super) fn between(&self, from: MonoNanos, until: MonoNanos) -> Vec<(MonoNanos, MonoNanos)> {
+    pub(super) fn overlapping(&self, from: MonoNanos, until: MonoNanos) -> Vec<(MonoNanos, MonoNanos)> {
         self.all().iter().copied().filter(|&(start, end)| end >= from && start <= until).collect()
     }
 }
@@ -41,8 +41,8 @@ mod tests {
     fn only_the_newest_collectives_are_stored_and_only_overlapping_ones_returned() {
         let recent = Recent::default();
         (0..MAX_RECENT as i64 + 10).for_each(|at| recent.add(MonoNanos(10 * at), MonoNanos(10 * at + 5)));
-        assert_eq!(recent.between(MonoNanos(0), MonoNanos(99)), []);
-        let found = recent.between(MonoNanos(206), MonoNanos(220));
+        assert_eq!(recent.overlapping(MonoNanos(0), MonoNanos(99)), []);
+        let found = recent.overlapping(MonoNanos(206), MonoNanos(220));
         assert_eq!(found, [(MonoNanos(210), MonoNanos(215)), (MonoNanos(220), MonoNanos(225))]);
     }
 }

@@ -105,8 +105,8 @@ impl<M: Memory> Reducer<M> {
         }
         let named = self.parameters.iter().zip(&self.marks).filter(|(_, mark)| **mark == ParamState::Awaited);
         let names = named.map(|(parameter, _)| parameter.name.clone()).collect();
-        let (step, rank, of) = (open.context.step, self.rank, self.parameters.len());
-        Err(ReduceError::NoGradient { step, rank, names, of })
+        let (step, rank, all) = (open.context.step, self.rank, self.parameters.len());
+        Err(ReduceError::NoGradient { step, rank, names, all })
     }
 
     pub(super) fn try_mark(&mut self, id: ParamId, gradient: &M::Gradient<'_>) -> Result<(), ReduceError> {

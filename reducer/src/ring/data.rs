@@ -200,8 +200,8 @@ impl DataRing {
             let Some(read) = read? else { return Ok(false) };
             let floats = (*partial + read) / size_of::<f32>();
             let whole = floats * size_of::<f32>();
-            let into = &mut segment[at.bytes / size_of::<f32>()..][..floats];
-            into.iter_mut().zip(&self.scratch).for_each(|(sum, value)| *sum += value);
+            let sums = &mut segment[at.bytes / size_of::<f32>()..][..floats];
+            sums.iter_mut().zip(&self.scratch).for_each(|(sum, value)| *sum += value);
             bytemuck::cast_slice_mut::<f32, u8>(&mut self.scratch).copy_within(whole..*partial + read, 0);
             *partial = *partial + read - whole;
             at.bytes += whole;
@@ -277,24 +277,24 @@ impl DataRing {
         Ok(())
     }
 
-    /// Sends all of `out` to the next rank and, at the same time, fills `into` from the previous one.
+    /// Sends all of `out` to the next rank and, at the same time, fills `received` from the previous one.
     fn exchange(
         &self,
         mut out: &[u8],
-        mut into: &mut [u8],
+        mut received: &mut [u8],
         flags: SendFlags,
         waiter: &Waiter<'_>,
     ) -> Result<(), Fault> {
         loop {
             let written = if out.is_empty() { None } else { self.send(out, flags)? };
             out = &out[written.unwrap_or(0)..];
-            let read = if into.is_empty() { None } else { self.receive(into)? };
-            into = &mut into[read.unwrap_or(0)..];
-            if out.is_empty() && into.is_empty() {
+            let read = if received.is_empty() { None } else { self.receive(received)? };
+            received = &mut received[read.unwrap_or(0)..];
+            if out.is_empty() && received.is_empty() {
                 return Ok(());
             }
             if written.is_none() && read.is_none() {
-                let reading = (!into.is_empty()).then(|| self.from_previous.as_fd());
+                let reading = (!received.is_empty()).then(|| self.from_previous.as_fd());
                 waiter.wait(reading, (!out.is_empty()).then(|| self.to_next.as_fd()))?;
             }
         }
@@ -310,8 +310,8 @@ impl DataRing {
     }
 
     /// Reads as much as the socket has. Returns `None` if the socket is empty.
-    fn receive(&self, into: &mut [u8]) -> Result<Option<usize>, Fault> {
-        match rustix::io::read(&self.from_previous, into) {
+    fn receive(&self, buffer: &mut [u8]) -> Result<Option<usize>, Fault> {
+        match rustix::io::read(&self.from_previous, buffer) {
             Ok(0) => Err(Fault::Broken { peer: self.previous(), reason: "its connection ended".into() }),
             Ok(read) => Ok(Some(read)),
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),

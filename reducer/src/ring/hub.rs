@@ -85,7 +85,7 @@ struct Peer {
     stream: TcpStream,
     from: SocketAddr,
     buffer: Vec<u8>,
-    since: Instant,
+    accepted_at: Instant,
     rank: Option<Rank>,
     left: bool,
     open: bool,
@@ -94,7 +94,7 @@ struct Peer {
 struct Inquiry {
     seq: Seq,
     waited: Duration,
-    until: Instant,
+    deadline: Instant,
     answers: Vec<Option<u64>>,
 }
 
@@ -137,21 +137,30 @@ impl Hub {
     }
 
     fn wait(&mut self) {
-        let strangers = self.peers.iter().filter(|p| p.rank.is_none()).map(|p| p.since + HELLO_WAIT).min();
+        let strangers =
+            self.peers.iter().filter(|p| p.rank.is_none()).map(|p| p.accepted_at + HELLO_WAIT).min();
         let meeting = (!self.welcomed && self.verdict.is_none()).then(|| self.began + self.patience);
-        let inquiry = self.inquiry.as_ref().map(|inquiry| inquiry.until);
-        let until = [strangers, meeting, inquiry].into_iter().flatten().min();
+        let inquiry = self.inquiry.as_ref().map(|inquiry| inquiry.deadline);
+        let deadline = [strangers, meeting, inquiry].into_iter().flatten().min();
         let mut fds = vec![PollFd::from_borrowed_fd(self.listener.as_fd(), PollFlags::IN)];
         fds.extend(self.peers.iter().map(|p| PollFd::from_borrowed_fd(p.stream.as_fd(), PollFlags::IN)));
         // The result does not matter, even if it is an error: the loop checks every connection and deadline anyway.
-        let _ready = poll_until(&mut fds, until);
+        let _ready = poll_until(&mut fds, deadline);
     }
 
     fn accept(&mut self) {
         while let Ok((stream, from)) = self.listener.accept() {
             if stream.set_nonblocking(true).is_ok() && stream.set_nodelay(true).is_ok() {
-                let (buffer, since) = (Vec::new(), Instant::now());
-                self.peers.push(Peer { stream, from, buffer, since, rank: None, left: false, open: true });
+                let (buffer, accepted_at) = (Vec::new(), Instant::now());
+                self.peers.push(Peer {
+                    stream,
+                    from,
+                    buffer,
+                    accepted_at,
+                    rank: None,
+                    left: false,
+                    open: true,
+                });
             }
         }
     }
@@ -236,7 +245,7 @@ impl Hub {
     fn inquire(&mut self, seq: Seq, waited: Duration) {
         if self.verdict.is_none() && self.inquiry.is_none() {
             let answers = vec![None; self.slots.len()];
-            self.inquiry = Some(Inquiry { seq, waited, until: Instant::now() + INQUIRY, answers });
+            self.inquiry = Some(Inquiry { seq, waited, deadline: Instant::now() + INQUIRY, answers });
             self.broadcast(&Message::Where);
         }
     }
@@ -245,7 +254,7 @@ impl Hub {
         if let Some(inquiry) = &mut self.inquiry {
             inquiry.answers[rank.0 as usize] = Some(begun);
             if inquiry.answers.iter().all(Option::is_some) {
-                inquiry.until = Instant::now();
+                inquiry.deadline = Instant::now();
             }
         }
     }
@@ -266,7 +275,7 @@ impl Hub {
     fn drop_silent_strangers(&mut self) {
         for index in 0..self.peers.len() {
             let peer = &self.peers[index];
-            if peer.open && peer.rank.is_none() && peer.since.elapsed() >= HELLO_WAIT {
+            if peer.open && peer.rank.is_none() && peer.accepted_at.elapsed() >= HELLO_WAIT {
                 self.refuse(index, "it did not introduce itself".into());
             }
         }
@@ -277,7 +286,7 @@ impl Hub {
             let (master, waited) = (self.master.clone(), self.patience);
             self.decide(CommError::Rendezvous { master, waited, reason: self.who_is_missing() });
         }
-        if let Some(inquiry) = self.inquiry.take_if(|inquiry| inquiry.until <= Instant::now()) {
+        if let Some(inquiry) = self.inquiry.take_if(|inquiry| inquiry.deadline <= Instant::now()) {
             let answers = (0..).map(Rank).zip(&inquiry.answers);
             let absent = answers.filter(|(_, begun)| begun.is_none_or(|begun| begun <= inquiry.seq.0));
             let absent = absent.map(|(rank, begun)| Absent { rank, begun: *begun }).collect();

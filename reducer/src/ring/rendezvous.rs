@@ -40,8 +40,8 @@ fn introduce(
     shared: &Arc<Shared>,
     hub: &mut Option<hub::HubHandle>,
 ) -> Result<(DataRing, Membership), CommError> {
-    let until = Instant::now() + config.rendezvous;
-    let mut control = reach_master(config, until)?;
+    let deadline = Instant::now() + config.rendezvous;
+    let mut control = reach_master(config, deadline)?;
     let address = control.local_addr().map_err(|error| system("reading the local address", &error))?;
     let ports = Ports::open(address, config)?;
     control
@@ -49,10 +49,10 @@ fn introduce(
         .map_err(|error| missed(config, format!("the connection to rank 0 broke: {error}")))?;
     let mut buffer = Vec::new();
     // Rank 0 gives up first and sends the reason. The other ranks wait a little longer to receive it.
-    let (key, addresses) = await_welcome(&mut control, &mut buffer, config, until + HELLO_WAIT)?;
+    let (key, addresses) = await_welcome(&mut control, &mut buffer, config, deadline + HELLO_WAIT)?;
     let membership = Membership::start(control, buffer, shared.clone(), hub.take())
         .map_err(|error| system("starting the control thread", &error))?;
-    let ring = close_ring(config, shared, &ports, &key, &addresses, until);
+    let ring = close_ring(config, shared, &ports, &key, &addresses, deadline);
     // From here on, the other ranks would wait for this one, so an error is reported to them.
     let ring = ring.inspect_err(|error| shared.give_up(&error.to_string()))?;
     Ok((ring, membership))
@@ -65,13 +65,13 @@ fn close_ring(
     ports: &Ports,
     key: &str,
     addresses: &[String],
-    until: Instant,
+    deadline: Instant,
 ) -> Result<DataRing, CommError> {
     let next = (config.rank.0 + 1) % config.world_size;
-    let to_next = ports.connect(&addresses[next as usize], Rank(next), until)?;
+    let to_next = ports.connect(&addresses[next as usize], Rank(next), deadline)?;
     write_all(&to_next, &Message::Hello(hello(config, key.to_owned())).encode())
         .map_err(|error| missed(config, format!("the connection to rank {next} broke: {error}")))?;
-    let from_previous = ports.accept(config, key, shared, until)?;
+    let from_previous = ports.accept(config, key, shared, deadline)?;
     DataRing::new(config.rank, config.world_size, to_next, from_previous)
 }
 
@@ -95,7 +95,7 @@ fn open_hub(config: &Config) -> Result<hub::HubHandle, CommError> {
     hub::start(listener, config).map_err(|error| system("starting rank 0's hub", &error))
 }
 
-fn reach_master(config: &Config, until: Instant) -> Result<TcpStream, CommError> {
+fn reach_master(config: &Config, deadline: Instant) -> Result<TcpStream, CommError> {
     loop {
         let error = match attempt(&config.master) {
             Ok(stream) => {
@@ -104,7 +104,7 @@ fn reach_master(config: &Config, until: Instant) -> Result<TcpStream, CommError>
             }
             Err(error) => error,
         };
-        if Instant::now() + RETRY >= until {
+        if Instant::now() + RETRY >= deadline {
             return Err(missed(config, format!("rank 0 could not be reached: {error}")));
         }
         std::thread::sleep(RETRY);
@@ -126,7 +126,7 @@ fn await_welcome(
     control: &mut TcpStream,
     buffer: &mut Vec<u8>,
     config: &Config,
-    until: Instant,
+    deadline: Instant,
 ) -> Result<(String, Vec<String>), CommError> {
     loop {
         match Message::take(buffer).map_err(|reason| missed(config, format!("rank 0: {reason}")))? {
@@ -140,7 +140,7 @@ fn await_welcome(
             Some(_) => return Err(missed(config, "rank 0 does not speak this protocol".into())),
             None => {}
         }
-        let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         control.set_read_timeout(Some(left)).map_err(|error| system("setting a timeout", &error))?;
         let mut bytes = [0; 4096];
         let reason = match control.read(&mut bytes) {
@@ -149,7 +149,7 @@ fn await_welcome(
                 buffer.extend_from_slice(&bytes[..read]);
                 continue;
             }
-            Err(_) if Instant::now() >= until => "rank 0 does not answer".to_owned(),
+            Err(_) if Instant::now() >= deadline => "rank 0 does not answer".to_owned(),
             Err(error) => format!("the connection to rank 0 broke: {error}"),
         };
         return Err(missed(config, reason));
@@ -180,14 +180,14 @@ impl Ports {
         }
     }
 
-    fn connect(&self, address: &str, rank: Rank, until: Instant) -> Result<OwnedFd, CommError> {
+    fn connect(&self, address: &str, rank: Rank, deadline: Instant) -> Result<OwnedFd, CommError> {
         let (tcp, name) = address.split_once(' ').unwrap_or((address, ""));
         if let Some(port) = &self.local
             && let Some(stream) = port.connect(name)
         {
             return Ok(stream);
         }
-        let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         let reach =
             |error: &dyn std::fmt::Display| system(&format!("connecting to rank {rank} at {tcp}"), error);
         let address: SocketAddr = tcp.parse().map_err(|error| reach(&error))?;
@@ -202,7 +202,7 @@ impl Ports {
         config: &Config,
         key: &str,
         shared: &Shared,
-        until: Instant,
+        deadline: Instant,
     ) -> Result<OwnedFd, CommError> {
         let previous = Rank((config.rank.0 + config.world_size - 1) % config.world_size);
         loop {
@@ -217,7 +217,7 @@ impl Ports {
             ];
             fds.extend(self.local.as_ref().map(|port| PollFd::from_borrowed_fd(port.fd(), PollFlags::IN)));
             let ready =
-                poll_until(&mut fds, Some(until)).map_err(|error| system("waiting for ranks", &error))?;
+                poll_until(&mut fds, Some(deadline)).map_err(|error| system("waiting for ranks", &error))?;
             if let Some(verdict) = shared.verdict() {
                 return Err(verdict);
             }
@@ -242,13 +242,13 @@ impl Ports {
 
 /// Reads the hello message on a data connection. Returns true if the peer is `rank` of the session with this key.
 fn is_rank(stream: &OwnedFd, rank: Rank, config: &Config, key: &str) -> bool {
-    let until = Instant::now() + HELLO_WAIT;
+    let deadline = Instant::now() + HELLO_WAIT;
     let expected = Message::Hello(Hello { rank, ..hello(config, key.to_owned()) }).encode();
     let mut found = vec![0; expected.len()];
     let mut len = 0;
     while len < found.len() {
         let mut fds = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN)];
-        if !poll_until(&mut fds, Some(until)).unwrap_or(false) {
+        if !poll_until(&mut fds, Some(deadline)).unwrap_or(false) {
             return false;
         }
         match rustix::io::read(stream, &mut found[len..]) {

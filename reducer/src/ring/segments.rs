@@ -34,8 +34,8 @@ impl Segments {
     }
 
     fn range(self, segment: usize) -> Range<usize> {
-        let (each, extra) = (self.floats / self.ranks, self.floats % self.ranks);
-        let start = |segment: usize| segment * each + segment.min(extra);
+        let (base, extra) = (self.floats / self.ranks, self.floats % self.ranks);
+        let start = |segment: usize| segment * base + segment.min(extra);
         start(segment)..start(segment + 1)
     }
 }
@@ -93,8 +93,8 @@ mod tests {
                 let start = segment.start + sent[rank].bytes / 4;
                 let piece = data[rank][start..start + bytes / 4].to_vec();
                 let adds = sent[rank].step < ranks - 1;
-                for (into, value) in data[next][start..].iter_mut().zip(piece) {
-                    *into = if adds { *into + value } else { value };
+                for (sum, value) in data[next][start..].iter_mut().zip(piece) {
+                    *sum = if adds { *sum + value } else { value };
                 }
                 sent[rank].bytes += bytes;
                 received[next].bytes += bytes;

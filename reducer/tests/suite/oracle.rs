@@ -23,8 +23,9 @@ impl Torch {
     fn new(seed: u32) -> Self {
         let mut state = [seed; 624];
         for index in 1..624 {
-            let before = state[index - 1];
-            state[index] = 1_812_433_253_u32.wrapping_mul(before ^ (before >> 30)).wrapping_add(index as u32);
+            let previous = state[index - 1];
+            state[index] =
+                1_812_433_253_u32.wrapping_mul(previous ^ (previous >> 30)).wrapping_add(index as u32);
         }
         Self { state, next: 624 }
     }
@@ -48,8 +49,8 @@ impl Torch {
 
     /// Returns values as PyTorch's `uniform_` does, each from 24 bits.
     fn uniform(&mut self, len: usize, from: f32, to: f32) -> Vec<f32> {
-        let mut one = || (self.bits() & 0xff_ffff) as f32 / (1 << 24) as f32 * (to - from) + from;
-        (0..len).map(|_| one()).collect()
+        let mut number = || (self.bits() & 0xff_ffff) as f32 / (1 << 24) as f32 * (to - from) + from;
+        (0..len).map(|_| number()).collect()
     }
 
     /// Returns values as PyTorch's `randn` does for a multiple of 16 values: the Box-Muller transform over blocks of
@@ -80,15 +81,15 @@ fn first_parameters() -> Vec<Vec<f32>> {
 }
 
 /// Returns `input` times the transpose of `weight`, plus `bias`, row by row.
-fn linear(input: &[f32], weight: &[f32], bias: &[f32], from: usize) -> Vec<f32> {
+fn linear(input: &[f32], weight: &[f32], bias: &[f32], input_width: usize) -> Vec<f32> {
     let row = |row: &[f32]| {
         weight
-            .chunks_exact(from)
+            .chunks_exact(input_width)
             .zip(bias)
             .map(|(weight, bias)| weight.iter().zip(row).map(|(w, x)| w * x).sum::<f32>() + bias)
             .collect::<Vec<f32>>()
     };
-    input.chunks_exact(from).flat_map(row).collect()
+    input.chunks_exact(input_width).flat_map(row).collect()
 }
 
 /// Returns the loss, summed over `target`. Calls `ready` with each gradient times `scale`, in the order of the backward

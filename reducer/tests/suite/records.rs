@@ -106,10 +106,10 @@ fn every_bucket_is_recorded_except_in_shadow_steps() {
     let (server, batches) = collector();
     record(&server);
     let batches: Vec<Batch> = batches.try_iter().collect();
-    let of = |rank: u32| batches.iter().filter(move |batch| batch.rank == Rank(rank));
+    let batches_of = |rank: u32| batches.iter().filter(move |batch| batch.rank == Rank(rank));
     let (mut seqs, mut digests) = (Vec::new(), Vec::new());
     for rank in 0..2 {
-        let events: Vec<Event> = of(rank).flat_map(|batch| batch.events.clone()).collect();
+        let events: Vec<Event> = batches_of(rank).flat_map(|batch| batch.events.clone()).collect();
         let mut buckets: BTreeMap<(Step, Bucket), BucketRecord> = BTreeMap::new();
         for event in &events {
             if let Event::Bucket(bucket) = event {
@@ -143,7 +143,7 @@ fn every_bucket_is_recorded_except_in_shadow_steps() {
             _ => None,
         });
         assert_eq!(blocked.collect::<Vec<_>>(), observed.collect::<Vec<_>>());
-        let generations = of(rank).flat_map(|batch| &batch.notes).filter_map(|note| {
+        let generations = batches_of(rank).flat_map(|batch| &batch.notes).filter_map(|note| {
             let Note::Layout(layout) = note else { return None };
             digests.push(layout.digest);
             Some((layout.generation, layout.since, layout.buckets.len()))

@@ -81,7 +81,7 @@ pub(super) fn plan(
     }
     let newest = shown.steps.last().map_or(newest, |step| newest.max(step.step.0));
     let first = Step(newest + steps_ahead(shown, report, now));
-    let id = TraceRequest::at(now, first, steps).number;
+    let id = TraceRequest::new(now, first, steps).number;
     Ok(Asked { id, first_step: first, steps, automatic, ranks: ranks.into_iter().map(Rank).collect() })
 }
 

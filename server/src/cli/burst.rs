@@ -29,7 +29,7 @@ const NAME_CHARS: usize = 90;
 )]
 pub(super) struct BurstArguments {
     #[command(flatten)]
-    of: RunOnServer,
+    run: RunOnServer,
     /// Rank to record [default: all]
     #[arg(long)]
     rank: Option<u32>,
@@ -42,7 +42,7 @@ pub(super) struct BurstArguments {
 }
 
 pub(super) fn run(arguments: &BurstArguments) -> anyhow::Result<()> {
-    let (server, run) = arguments.of.connect()?;
+    let (server, run) = arguments.run.connect()?;
     let path = format!("/api/v1/runs/{run}/bursts");
     let rank = arguments.rank.map_or_else(String::new, |rank| format!("&rank={rank}"));
     let request: RecordingRequest = server.post(&format!("{path}?millis={}{rank}", arguments.millis))?;

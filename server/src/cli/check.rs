@@ -122,7 +122,7 @@ fn check(arguments: &CheckArguments, notable_share: f64) -> anyhow::Result<Vec<C
     ];
     let asked = limits.into_iter().filter_map(|(figure, limit)| Some((figure, limit?)));
     let mut checks = asked
-        .map(|(figure, limit)| one(figure, limit, &baseline, &report))
+        .map(|(figure, limit)| checked(figure, limit, &baseline, &report))
         .collect::<anyhow::Result<Vec<Check>>>()?;
     if arguments.no_new_verdicts {
         checks.push(none_of("new verdicts", comparison.verdicts_new));
@@ -135,20 +135,20 @@ fn check(arguments: &CheckArguments, notable_share: f64) -> anyhow::Result<Vec<C
     Ok(checks)
 }
 
-fn one(figure: Limited, limit: Limit, baseline: &Report, report: &Report) -> anyhow::Result<Check> {
+fn checked(figure: Limited, limit: Limit, baseline: &Report, report: &Report) -> anyhow::Result<Check> {
     let known = |report: &Report| {
         figure.value(report).map_err(|reason| {
             anyhow::anyhow!("{} of run {} is not known: {reason}", figure.name(), report.run)
         })
     };
-    let (before, found) = (known(baseline)?, known(report)?);
-    let bound = limit.bound(before, figure)?;
+    let (baseline_value, found) = (known(baseline)?, known(report)?);
+    let bound = limit.bound(baseline_value, figure)?;
     let holds = if figure.is_maximum() { found <= bound } else { found >= bound };
     let unit = figure.unit();
-    let difference = difference(unit, before, found);
+    let difference = difference(unit, baseline_value, found);
     Ok(Check {
         name: figure.name(),
-        baseline: value(Some(before), unit),
+        baseline: value(Some(baseline_value), unit),
         found: value(Some(found), unit),
         difference: difference.map_or_else(|| "-".into(), |difference| signed(difference, unit)),
         limit: format!(

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, ToSocketAddrs as _, UdpSocket};
 use std::time::{Duration, Instant};
 
-use agent::leftovers::{Leftovers, Sent};
+use agent::leftovers::{Leftovers, RefusedBatches, Sent};
 use axum::http::Uri;
 
 use super::complain;
@@ -22,7 +22,7 @@ pub(super) struct Known {
 
 impl Known {
     /// Returns the server that the environment names, or the one that serves a data directory.
-    pub(super) fn of_environment(layout: &Layout) -> Option<Self> {
+    pub(super) fn from_environment(layout: &Layout) -> Option<Self> {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let address = variable("PACELINE_SERVER").or_else(|| layout.serving())?;
         Some(Self { address, token: variable("PACELINE_TOKEN") })
@@ -51,7 +51,7 @@ pub(super) async fn send_aside(known: Known) {
 }
 
 fn send_until(known: Option<&Known>, deadline: Option<Instant>) {
-    let Some(leftovers) = Leftovers::of_environment() else { return };
+    let Some(leftovers) = Leftovers::from_environment() else { return };
     let token = |address: &str| known?.token_of(address);
     leftovers.send(token, deadline).iter().map(said).for_each(|line| complain(&line));
 }
@@ -83,7 +83,7 @@ fn said(sent: &Sent) -> String {
     if *stored > 0 {
         line += &format!(": {} sent to {server}", batches(*stored));
     }
-    if let Some((count, reason)) = refused {
+    if let Some(RefusedBatches { count, reason }) = refused {
         line += &format!("; {server} refuses {}: {reason}", batches(*count));
     }
     if let Some(left) = left {
@@ -104,7 +104,7 @@ mod tests {
             path: "/s/r-rank-0.spool".into(),
             server: "http://h:1".into(),
             stored,
-            refused: refused.map(|(count, reason)| (count, reason.to_owned())),
+            refused: refused.map(|(count, reason)| RefusedBatches { count, reason: reason.to_owned() }),
             left: left.map(str::to_owned),
             is_given_up: false,
         };

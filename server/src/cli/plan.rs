@@ -123,7 +123,7 @@ pub(super) fn run(arguments: &PlanArguments) -> anyhow::Result<()> {
     let source = Source::new(arguments)?;
     let plan = arguments.plan(&source)?;
     let estimates: Vec<Estimate> =
-        arguments.ranks.iter().map(|&ranks| plan.on(ranks, source.efficiency(ranks))).collect();
+        arguments.ranks.iter().map(|&ranks| plan.estimate(ranks, source.efficiency(ranks))).collect();
     if arguments.json {
         let json = text::json(&plan, &estimates, &source);
         return print(&format!("{}\n", serde_json::to_string_pretty(&json)?));

@@ -10,7 +10,7 @@ use crate::store::directory::Layout;
 
 pub(super) fn report(arguments: &ReportArguments, notable_share: f64) -> anyhow::Result<()> {
     let layout = Layout::new(arguments.data.path());
-    leftovers::send(Known::of_environment(&layout).as_ref());
+    leftovers::send(Known::from_environment(&layout).as_ref());
     let report = source::report(&layout, &arguments.run, notable_share)?;
     let format = if arguments.json { ReportFormat::Json } else { arguments.format };
     let text = match format {

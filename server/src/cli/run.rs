@@ -92,10 +92,10 @@ async fn launch_and_report(
         let report =
             closing_report(&server.hub, &arguments.data.path(), &run, presentation.notable_share).await;
         let has_failed = outcome != ExitCode::SUCCESS;
-        print(report.as_deref().unwrap_or_else(|| without_records(attach, has_failed)))?;
+        print(report.as_deref().unwrap_or_else(|| no_records_reason(attach, has_failed)))?;
         if arguments.keep_serving {
             print(&format!("\nThe dashboard is at {address}/runs/{run} until Ctrl-C.\n"))?;
-            until_interrupted().await?;
+            wait_for_interrupt().await?;
         }
         server.stop().await;
         if report.is_some() {
@@ -165,7 +165,7 @@ pub(super) async fn closing_report(
 }
 
 /// Says why a run may have sent no records, and what to do.
-fn without_records(attached: bool, has_failed: bool) -> &'static str {
+fn no_records_reason(attached: bool, has_failed: bool) -> &'static str {
     match (attached, has_failed) {
         (_, true) => "\nThe job failed before it sent any records: see its own output above.\n",
         (true, false) => {
@@ -181,10 +181,10 @@ fn without_records(attached: bool, has_failed: bool) -> &'static str {
 /// at most [`REPORT_WITHIN`].
 pub(super) async fn ended_report(hub: &Hub, run: &RunId, newest: usize) -> Option<Report> {
     let mut snapshots = hub.subscribe();
-    let over = snapshots
+    let ended = snapshots
         .wait_for(|snapshot| snapshot.runs.get(run).is_some_and(|run| run.summary.state.has_ended()));
     // A job that has not sent all its records in time is reported without them.
-    let _in_time = tokio::time::timeout(REPORT_WITHIN, over).await;
+    let _in_time = tokio::time::timeout(REPORT_WITHIN, ended).await;
     let query = |reply| RunQuery::Report { newest, reply };
     let work = hub.query(run.clone(), query).await.ok().flatten()?;
     let others = hub.snapshot();
@@ -216,7 +216,7 @@ pub(super) async fn distant_report(
         }
         Ok(serde_json::from_str(&request.call()?.body_mut().read_to_string()?)?)
     };
-    let work = move || work().map_err(|error| without_answer(&error));
+    let work = move || work().map_err(|error| no_report_reason(&error));
     match tokio::task::spawn_blocking(work).await {
         Ok(Ok(report)) => format!("\n{}\nStored by the server: {page}\n", text::report(&report)),
         Ok(Err(error)) => match stored_report(data, run, notable_share).await {
@@ -237,7 +237,7 @@ pub(super) async fn distant_report(
 }
 
 /// Says how a server failed to send a report, after its address.
-fn without_answer(error: &anyhow::Error) -> String {
+fn no_report_reason(error: &anyhow::Error) -> String {
     match error.downcast_ref::<ureq::Error>() {
         Some(ureq::Error::StatusCode(401)) => "refuses the token (--token-file, PACELINE_TOKEN)".into(),
         Some(ureq::Error::StatusCode(404)) => "has no records of this run".into(),
@@ -245,7 +245,7 @@ fn without_answer(error: &anyhow::Error) -> String {
     }
 }
 
-async fn until_interrupted() -> anyhow::Result<()> {
+async fn wait_for_interrupt() -> anyhow::Result<()> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     tokio::select! {
         _ = interrupt.recv() => {}

@@ -17,7 +17,7 @@ use crate::store::directory::Layout;
 
 pub(super) fn runs(arguments: &RunsArguments, notable_share: f64) -> anyhow::Result<()> {
     let layout = Layout::new(arguments.data.path());
-    leftovers::send(Known::of_environment(&layout).as_ref());
+    leftovers::send(Known::from_environment(&layout).as_ref());
     let now = ServerClock::start().now();
     let mut damaged = String::new();
     let mut summary = |run: Run| {

@@ -62,19 +62,19 @@ async fn run_all(arguments: &ScaleArguments, presentation: Presentation) -> anyh
     let mut runs = Parts::new(arguments.repeats as usize * worlds.len());
     for repeat in 0..arguments.repeats {
         for &ranks in &worlds {
-            let on = units::ranks(ranks);
-            print(&format!("\n{on} (run {}):\n", runs.next()))?;
+            let ranks_named = units::ranks(ranks);
+            print(&format!("\n{ranks_named} (run {}):\n", runs.next()))?;
             let trial = Trial {
                 command: &arguments.command,
-                by: "scale",
+                starter: "scale",
                 ranks,
                 placeholder: ("{ranks}", ranks.to_string()),
                 environment: Vec::new(),
-                what: on.clone(),
+                what: ranks_named.clone(),
             };
             let report = trial.run(&server, usize::MAX).await?;
             studied.push(StudiedRun::new(repeat, report).with_context(|| {
-                format!("the run on {on} has no observed steps: run the job for more steps")
+                format!("the run on {ranks_named} has no observed steps: run the job for more steps")
             })?);
         }
     }

@@ -52,7 +52,7 @@ enum Format {
 )]
 pub(super) struct StacksArguments {
     #[command(flatten)]
-    of: RunOnServer,
+    run: RunOnServer,
     /// Rank to sample [default: all]
     #[arg(long)]
     rank: Option<u32>,
@@ -71,7 +71,7 @@ pub(super) struct StacksArguments {
 }
 
 pub(super) fn run(arguments: &StacksArguments) -> anyhow::Result<()> {
-    let (server, run) = arguments.of.connect()?;
+    let (server, run) = arguments.run.connect()?;
     let path = format!("/api/v1/runs/{run}/stacks");
     let ranks = if arguments.newest { server.get(&path)? } else { sample(arguments, &server, &run, &path)? };
     let ranks: Vec<RankStacks> = ranks

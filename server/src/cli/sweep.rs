@@ -70,7 +70,7 @@ async fn run_all(arguments: &SweepArguments, presentation: Presentation) -> anyh
             print(&format!("\nBucket cap {cap} MiB (run {}):\n", runs.next()))?;
             let trial = Trial {
                 command: &arguments.command,
-                by: "sweep",
+                starter: "sweep",
                 ranks: arguments.nproc,
                 placeholder: ("{cap}", cap.to_string()),
                 environment: vec![(CAP.into(), cap.to_string().into())],

@@ -30,7 +30,7 @@ const MOST_LISTED: usize = 10;
 )]
 pub(super) struct TraceArguments {
     #[command(flatten)]
-    of: RunOnServer,
+    run: RunOnServer,
     /// Ranks to trace, at most 4; the first is compared with the second [default: the culprit of the verdict and a rank
     /// that no verdict names]
     #[arg(long, value_delimiter = ',', value_name = "RANKS")]
@@ -50,7 +50,7 @@ pub(super) struct TraceArguments {
 }
 
 pub(super) fn run(arguments: &TraceArguments) -> anyhow::Result<()> {
-    let (server, run) = arguments.of.connect()?;
+    let (server, run) = arguments.run.connect()?;
     let path = format!("/api/v1/runs/{run}/captures");
     let ranks: Vec<String> = arguments.ranks.iter().map(u32::to_string).collect();
     let ranks = if ranks.is_empty() { String::new() } else { format!("&ranks={}", ranks.join(",")) };
@@ -61,13 +61,13 @@ pub(super) fn run(arguments: &TraceArguments) -> anyhow::Result<()> {
         0 | 1 => None,
         _ => Some(server.get_slowly(&format!("{path}/{}/comparison", capture.id))?),
     };
-    for one in &capture.ranks {
-        let said = match &one.outcome {
+    for rank_capture in &capture.ranks {
+        let said = match &rank_capture.outcome {
             CaptureOutcome::Stored(stored) => {
-                let at = format!("{path}/{}/ranks/{}", capture.id, one.rank);
+                let at = format!("{path}/{}/ranks/{}", capture.id, rank_capture.rank);
                 let place = match &arguments.output {
                     Some(folder) => {
-                        let name = format!("rank-{}.trace.json.gz", one.rank);
+                        let name = format!("rank-{}.trace.json.gz", rank_capture.rank);
                         fetch(&server, &at, folder, &name)?
                     }
                     None => server.address(&at),
@@ -79,7 +79,7 @@ pub(super) fn run(arguments: &TraceArguments) -> anyhow::Result<()> {
                 format!("no answer yet: look again at {}, or wait longer with --wait", server.address(&path))
             }
         };
-        let _ = writeln!(out, "Rank {}: {said}", one.rank);
+        let _ = writeln!(out, "Rank {}: {said}", rank_capture.rank);
     }
     if let Some(compared) = &compared {
         out.push_str(&differences(compared));

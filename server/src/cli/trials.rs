@@ -16,7 +16,7 @@ pub(super) struct Trial<'a> {
     /// The command and its arguments.
     pub(super) command: &'a [OsString],
     /// The command that starts the runs, which begins the name of each.
-    pub(super) by: &'static str,
+    pub(super) starter: &'static str,
     /// The number of ranks.
     pub(super) ranks: u32,
     /// The placeholder in the arguments, and the text that replaces it.
@@ -50,7 +50,7 @@ impl Trial<'_> {
     /// Runs the job to its end, and returns the report over the newest `most` steps.
     pub(super) async fn run(self, server: &Server, most: usize) -> anyhow::Result<Report> {
         let program = launch::find_program(&self.command[0])?;
-        let name = format!("{}-{}", self.by, program.file_stem().unwrap_or_default().to_string_lossy());
+        let name = format!("{}-{}", self.starter, program.file_stem().unwrap_or_default().to_string_lossy());
         let id = new_run_id(&name)?;
         let (placeholder, text) = &self.placeholder;
         let job = Job {

@@ -56,19 +56,19 @@ pub(super) fn run(arguments: &WhatIfArguments) -> anyhow::Result<()> {
     }
 }
 
-fn text(of: &ScenarioPrediction, unit: &str) -> String {
+fn text(prediction: &ScenarioPrediction, unit: &str) -> String {
     let row = |name: &str, figure: &Predicted, write: &dyn Fn(f64) -> String| {
         let (value, low, high) = (write(figure.value), write(figure.low), write(figure.high));
         format!("  {name:<12}{value:>16}   {low} to {high}\n")
     };
-    let mut out = format!("{}\n\nOn {}:\n", of.sentence, units::ranks(of.ranks));
-    out += &row("step time", &of.step_nanos, &units::nanos);
-    if let Some(throughput) = &of.throughput {
+    let mut out = format!("{}\n\nOn {}:\n", prediction.sentence, units::ranks(prediction.ranks));
+    out += &row("step time", &prediction.step_nanos, &units::nanos);
+    if let Some(throughput) = &prediction.throughput {
         out += &row("throughput", throughput, &|rate| units::rate(rate, &format!("{unit}/s")));
     }
-    out += &row("efficiency", &of.efficiency, &units::percent);
-    if !of.assumptions.is_empty() {
-        out += &format!("\nAssumed:\n  {}\n", of.assumptions.join("\n  "));
+    out += &row("efficiency", &prediction.efficiency, &units::percent);
+    if !prediction.assumptions.is_empty() {
+        out += &format!("\nAssumed:\n  {}\n", prediction.assumptions.join("\n  "));
     }
     out
 }

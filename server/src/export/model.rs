@@ -112,9 +112,9 @@ pub fn ranks(step: &Waterfall, rank: Option<u32>) -> Vec<RankStep> {
         match parts_of.get_mut(step.slice_bucket[at] as usize) {
             None => row.training.push(stretch),
             Some(range) => {
-                let from = if range.start == range.end { row.parts.len() } else { range.start };
+                let start = if range.start == range.end { row.parts.len() } else { range.start };
                 row.parts.push(stretch);
-                *range = from..row.parts.len();
+                *range = start..row.parts.len();
             }
         }
     }

@@ -82,11 +82,12 @@ impl<W: Write + Send> Writer<W> {
 
 /// Returns what a file says about its run.
 pub(super) fn metadata(run: &RunSummary) -> Vec<KeyValue> {
-    let about = |key: &str, value: String| KeyValue { key: format!("paceline.{key}"), value: Some(value) };
+    let key_value =
+        |key: &str, value: String| KeyValue { key: format!("paceline.{key}"), value: Some(value) };
     vec![
-        about("run", run.run.to_string()),
-        about("name", run.name.clone()),
-        about("ranks", run.ranks_expected.to_string()),
+        key_value("run", run.run.to_string()),
+        key_value("name", run.name.clone()),
+        key_value("ranks", run.ranks_expected.to_string()),
     ]
 }
 

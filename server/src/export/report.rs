@@ -29,7 +29,7 @@ pub struct Document {
     /// The id of the run.
     pub run: String,
     /// The scope of the report, in lines.
-    pub about: Vec<String>,
+    pub scope: Vec<String>,
     /// The failure or the hang of the run, or the sentence that nothing stands out. Empty if there is only a verdict.
     pub headlines: Vec<String>,
     /// The verdicts, the one that cost most first.
@@ -62,7 +62,7 @@ pub struct Section {
     /// The heading.
     pub title: &'static str,
     /// Sentences on how to read the section, or on what it is based.
-    pub about: Vec<String>,
+    pub introduction: Vec<String>,
     /// The content.
     pub body: Body,
     /// Whether a terminal shows the section. A terminal has no room for all sections.
@@ -110,9 +110,9 @@ impl<T: Into<String>> From<T> for Cell {
 pub fn document(report: &Report) -> Document {
     let state = report.state.name();
     let statements = |list: &[Verdict]| list.iter().map(|verdict| statement(report, verdict)).collect();
-    let mut about = vec![format!("{}, {state}", units::ranks(report.ranks))];
+    let mut scope = vec![format!("{}, {state}", units::ranks(report.ranks))];
     if let Some((first, last)) = report.step_range {
-        about.push(match report.steps {
+        scope.push(match report.steps {
             1 => format!("1 observed step, {first}"),
             steps => format!("{steps} observed steps, {first} to {last}"),
         });
@@ -120,7 +120,7 @@ pub fn document(report: &Report) -> Document {
     Document {
         name: report.name.clone(),
         run: report.run.to_string(),
-        about,
+        scope,
         headlines: headlines(report),
         verdicts: statements(&report.verdicts),
         past_faults: report.past_faults.iter().map(wording::past_fault).collect(),

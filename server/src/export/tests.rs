@@ -115,8 +115,8 @@ fn parquet_has_the_same_rows_as_csv() {
     let metadata = reader.metadata().file_metadata();
     let names: Vec<&str> = metadata.schema_descr().columns().iter().map(|column| column.name()).collect();
     assert_eq!(names, model::COLUMNS);
-    let about = metadata.key_value_metadata().expect("the file has metadata");
-    assert!(about.iter().any(|pair| pair.key == "paceline.run" && pair.value.as_deref() == Some("r")));
+    let key_values = metadata.key_value_metadata().expect("the file has metadata");
+    assert!(key_values.iter().any(|pair| pair.key == "paceline.run" && pair.value.as_deref() == Some("r")));
 }
 
 #[test]

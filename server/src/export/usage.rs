@@ -31,7 +31,7 @@ struct Row {
 
 /// Returns the known values of a measure, by rank and time. If `rank` is given, only those of that rank.
 fn rows(run: &Run, usage: Usage, rank: Option<u32>) -> Vec<Row> {
-    let all = (0_u32..).zip(run.usage(usage)).filter(|(of, _)| rank.is_none_or(|only| only == *of));
+    let all = (0_u32..).zip(run.usage(usage)).filter(|(other, _)| rank.is_none_or(|only| only == *other));
     all.flat_map(|(rank, history)| {
         let values = history.values();
         let row = move |(end, seconds, value)| Row { end_unix_nanos: end, seconds, rank, value };

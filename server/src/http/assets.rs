@@ -65,9 +65,9 @@ pub async fn asset(
 }
 
 fn nothing_at(path: &str) -> Response {
-    let of_api = if path.starts_with("api/") { ": GET /api/v1/openapi.json lists what there is" } else { "" };
+    let hint = if path.starts_with("api/") { ": GET /api/v1/openapi.json lists what there is" } else { "" };
     let path: String = one_line(path).chars().take(MAX_SHOWN).collect();
-    let error = ApiError { error: format!("there is nothing at /{path}{of_api}") };
+    let error = ApiError { error: format!("there is nothing at /{path}{hint}") };
     (StatusCode::NOT_FOUND, axum::Json(error)).into_response()
 }
 

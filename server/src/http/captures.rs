@@ -86,7 +86,7 @@ pub async fn captures(
     State(app): State<App>,
     Path(run): Path<String>,
 ) -> Result<Json<Vec<Capture>>, Failure> {
-    let captures = app.captures.of(&find(&app, &run)?.summary.run);
+    let captures = app.captures.captures(&find(&app, &run)?.summary.run);
     Ok(Json(aside(move || captures.list()).await??))
 }
 
@@ -108,7 +108,7 @@ pub async fn trace(
     let run = find(&app, &run)?.summary.run.clone();
     let capture = capture(&app, &run, id).await?;
     let stored = stored(&capture, Rank(rank))?;
-    let captures = app.captures.of(&run);
+    let captures = app.captures.captures(&run);
     let turn = app.turns.wait().await?;
     let bytes = aside(move || captures.trace(id, Rank(rank), &stored)).await??;
     let last = stored.first_step.0 + u64::from(stored.steps.max(1)) - 1;
@@ -148,19 +148,19 @@ pub async fn comparison(
     let run = find(&app, &run)?.summary.run.clone();
     let capture = capture(&app, &run, id).await?;
     let rank = wanted.rank.map(Rank).or_else(|| capture.stored().next());
-    let against = wanted.against.map(Rank).or_else(|| capture.stored().find(|other| Some(*other) != rank));
-    let (Some(rank), Some(against)) = (rank, against) else {
+    let other = wanted.against.map(Rank).or_else(|| capture.stored().find(|next| Some(*next) != rank));
+    let (Some(rank), Some(other)) = (rank, other) else {
         let waits = if capture.is_complete() { "" } else { " yet" };
         return Err(Failure::NotFound(format!("capture {id} has no traces of two ranks{waits}")));
     };
-    for rank in [rank, against] {
+    for rank in [rank, other] {
         stored(&capture, rank)?;
     }
-    app.captures.compare(&run, &capture, (rank, against)).await.map(Json).map_err(Failure::Server)
+    app.captures.compare(&run, &capture, (rank, other)).await.map(Json).map_err(Failure::Server)
 }
 
 async fn capture(app: &App, run: &RunId, id: u64) -> Result<Capture, Failure> {
-    let captures = app.captures.of(run);
+    let captures = app.captures.captures(run);
     let found = aside(move || captures.find(id)).await??;
     let missing = || format!("run {run} has no capture {id}; GET /api/v1/runs/{run}/captures lists them");
     found.ok_or_else(|| Failure::NotFound(missing()))
@@ -218,7 +218,7 @@ pub async fn upload(
         || Failure::BadRequest(format!("the trace did not arrive within {} s", TRACE_WITHIN.as_secs()));
     let received = timeout(TRACE_WITHIN, receive(&app, &run, (id, rank), said, body, is_waiting));
     received.await.map_err(|_| late())??;
-    let captures = app.captures.of(&run);
+    let captures = app.captures.captures(&run);
     aside(move || captures.limit()).await??;
     tokio::spawn(app.captures.clone().compare_complete(run, id));
     Ok(StatusCode::OK)
@@ -253,9 +253,14 @@ async fn receive(
     let Some(receiving) = receiving else { return Ok(()) };
     let Uploaded { first, steps, pause_nanos } = said;
     // The rank counts the steps of its process.
-    let before = app.hub.snapshot().runs.get(run).map_or(0, |run| run.first_step_of_attempt);
-    let trace =
-        StoredTrace { first_step: Step(first.saturating_add(before)), steps, pause_nanos, bytes, crc32: 0 };
+    let earlier_steps = app.hub.snapshot().runs.get(run).map_or(0, |run| run.first_step_of_attempt);
+    let trace = StoredTrace {
+        first_step: Step(first.saturating_add(earlier_steps)),
+        steps,
+        pause_nanos,
+        bytes,
+        crc32: 0,
+    };
     receiving.finish(trace).await.map(drop).map_err(Failure::Server)
 }
 
@@ -295,7 +300,7 @@ pub async fn refuse(
     if is_waiting(&app, &run, id, rank).await? {
         let text = String::from_utf8_lossy(&reason);
         let reason = one_line(&text).chars().take(MAX_REASON_CHARS).collect();
-        let captures = app.captures.of(&run);
+        let captures = app.captures.captures(&run);
         aside(move || captures.refuse(id, rank, reason)).await??;
         tokio::spawn(app.captures.clone().compare_complete(run, id));
     }

@@ -126,7 +126,7 @@ pub async fn serve(
     most_files: usize,
     stopping: watch::Receiver<bool>,
 ) {
-    let mut stopped = pin!(until_stopped(stopping.clone()));
+    let mut stopped = pin!(wait_for_stop(stopping.clone()));
     let places = Arc::new(Places::new(most_files));
     let mut connections = JoinSet::new();
     let mut number = 0;
@@ -154,7 +154,7 @@ pub async fn serve(
 }
 
 /// Waits until `stopping` becomes true. Never returns if its sender is dropped first.
-pub async fn until_stopped(mut stopping: watch::Receiver<bool>) {
+pub async fn wait_for_stop(mut stopping: watch::Receiver<bool>) {
     if stopping.wait_for(|stopping| *stopping).await.is_err() {
         std::future::pending::<()>().await;
     }
@@ -182,7 +182,7 @@ async fn attend(
         // Errors are the client's: it disconnected, or did not send HTTP.
         _ended = connection.as_mut() => return,
         () = dismissed.notified() => return,
-        () = until_stopped(stopping) => {}
+        () = wait_for_stop(stopping) => {}
     }
     connection.as_mut().graceful_shutdown();
     let _ended = connection.await;

@@ -20,7 +20,7 @@ use super::usage::usage_of;
 use crate::export::{self, Format, Refusal, Writer};
 use crate::state::budget;
 use crate::state::query::RunQuery;
-use crate::state::recall::older::{Between, Older};
+use crate::state::recall::older::{Older, PlacedSteps};
 use crate::state::recall::stored::{Limits, NotRead};
 use crate::state::run::usage::MeasureHistory;
 use crate::state::steps::placed::Placed;
@@ -103,11 +103,11 @@ async fn write(
     let at_once = (CELLS_AT_ONCE / summary.most_ranks.max(1) as usize).max(1);
     // The range may extend beyond the newest step.
     let end = last.0.min(summary.last_step.unwrap_or(0));
-    let mut from = first.0;
-    while from <= end {
-        let (first, last) = (Step(from), Step(end));
+    let mut next_step = first.0;
+    while next_step <= end {
+        let (first, last) = (Step(next_step), Step(end));
         let query = |reply| RunQuery::PlacedBetween { first, last, most: at_once, reply };
-        let Between { placed, older } = app.hub.query(summary.run.clone(), query).await?;
+        let PlacedSteps { placed, older } = app.hub.query(summary.run.clone(), query).await?;
         let done = match (&older, placed.last()) {
             (Some(older), _) => older.steps.last.0,
             (None, Some(placed)) => placed.records.step.0,
@@ -117,7 +117,7 @@ async fn write(
             Some(older) => from_disk(file, older).await?,
             None => blocking(move || file.add(&placed)).await?,
         };
-        from = done + 1;
+        next_step = done + 1;
     }
     let missing = || {
         let newest = summary.last_step.unwrap_or(0);
@@ -176,8 +176,8 @@ static READING: Semaphore = Semaphore::const_new(1);
 async fn from_disk(mut file: File, older: Older) -> Result<File, Failure> {
     let _turn = READING.acquire().await.map_err(|closed| Failure::Server(closed.to_string()))?;
     let read = move || {
-        let limits = Limits { bytes: budget::RECALL_BYTES, until: Instant::now() + budget::RECALL_WITHIN };
-        older.each(&limits, |placed| file.add_step(placed))?;
+        let limits = Limits { bytes: budget::RECALL_BYTES, deadline: Instant::now() + budget::RECALL_WITHIN };
+        older.visit(&limits, |placed| file.add_step(placed))?;
         Ok(file)
     };
     blocking(read).await

@@ -98,7 +98,7 @@ impl Guard {
     }
 
     fn is_own_host(&self, host: &str) -> bool {
-        let name = without_port(host);
+        let name = strip_port(host);
         if name.eq_ignore_ascii_case("localhost") {
             return true;
         }
@@ -152,7 +152,7 @@ fn shown(text: &str) -> String {
     text.chars().take(MAX_SHOWN).collect()
 }
 
-fn without_port(host: &str) -> &str {
+fn strip_port(host: &str) -> &str {
     port(host).map_or(host, |port| &host[..host.len() - port.len() - 1])
 }
 
@@ -209,7 +209,7 @@ async fn admit(app: App, request: Request, next: Next) -> Response {
             let peer = request.extensions().get::<ConnectionPlace>().map(ConnectionPlace::peer);
             let kinds = text(request.headers(), header::ACCEPT).unwrap_or_default();
             let is_page = kinds.contains("text/html") && !request.uri().path().starts_with("/api/");
-            let refusal = if is_page { sign_in_page() } else { without_token(lack) };
+            let refusal = if is_page { sign_in_page() } else { token_refusal(lack) };
             record(&app, lack, peer).await;
             refusal
         }
@@ -240,7 +240,7 @@ async fn record(app: &App, lack: Lack, peer: Option<IpAddr>) {
 }
 
 /// Returns what a program gets without the right token.
-fn without_token(lack: Lack) -> Response {
+fn token_refusal(lack: Lack) -> Response {
     let what = match lack {
         Lack::WrongToken => "this is not the token of this server",
         Lack::NoToken => "this server requires a token",

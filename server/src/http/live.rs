@@ -18,7 +18,7 @@ use wire::live::view;
 use wire::views::{LiveView, Report};
 
 use super::App;
-use super::connections::{ConnectionPlace, until_stopped};
+use super::connections::{ConnectionPlace, wait_for_stop};
 use super::detail::kept_steps;
 use super::error::Failure;
 use crate::state::query::RunQuery;
@@ -99,7 +99,7 @@ pub async fn live(
         // The connection and the stream hold their places as long as the stream lasts.
         let _places = (place, stream_place);
         let (snapshots, live_clients) = (app.hub.subscribe(), app.metrics.server.live_clients.clone());
-        let stopped = until_stopped(app.stopping.clone());
+        let stopped = wait_for_stop(app.stopping.clone());
         let (guard, now) = (app.guard.clone(), Instant::now());
         let mut client = Client { socket, snapshots, app, heard_at: now, asked_at: now };
         let stream = async {
@@ -243,11 +243,11 @@ impl Client {
         while let Ok(message) = timeout(Duration::ZERO, self.socket.recv()).await {
             self.hear(message)?;
         }
-        let within = self.app.streams.silent_within;
-        if self.heard_at.elapsed() > within {
+        let limit = self.app.streams.silent_within;
+        if self.heard_at.elapsed() > limit {
             return Err(Gone);
         }
-        if self.asked_at.elapsed() >= within / PINGS {
+        if self.asked_at.elapsed() >= limit / PINGS {
             self.asked_at = Instant::now();
             self.send(Message::Ping(Bytes::new())).await?;
         }

@@ -78,7 +78,7 @@ fn explained(said: &str) -> String {
         ("Failed to deserialize query string: ", "the query of this request is not valid"),
         ("Invalid URL: ", "the path of this request is not valid"),
     ];
-    let found = parts.iter().find_map(|(before, what)| Some((what, said.strip_prefix(before)?)));
+    let found = parts.iter().find_map(|(prefix, what)| Some((what, said.strip_prefix(prefix)?)));
     found.map_or_else(|| said.to_owned(), |(what, why)| format!("{what}: {why}"))
 }
 

@@ -123,7 +123,7 @@ struct Arriving {
 }
 
 impl io::Read for Arriving {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.piece.is_empty() {
             match self.arriving.blocking_recv() {
                 Some(piece) => self.piece = piece,
@@ -131,8 +131,8 @@ impl io::Read for Arriving {
                 None => return Ok(0),
             }
         }
-        let length = into.len().min(self.piece.len());
-        into[..length].copy_from_slice(&self.piece.split_to(length));
+        let length = buffer.len().min(self.piece.len());
+        buffer[..length].copy_from_slice(&self.piece.split_to(length));
         Ok(length)
     }
 }

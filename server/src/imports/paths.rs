@@ -19,11 +19,11 @@ use super::Files;
 pub fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for path in paths {
-        let before = found.len();
+        let count_before = found.len();
         if path.is_dir() {
-            found.extend(in_folder(path)?);
+            found.extend(folder_files(path)?);
             ensure!(
-                found.len() > before,
+                found.len() > count_before,
                 "{} has no file whose name says that it may be a trace, table, log or dump ({}): name the files",
                 path.display(),
                 RECORDING_NAMES.join(", ")
@@ -32,7 +32,7 @@ pub fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
             found.push(path.clone());
         } else {
             found.extend(matching(path)?);
-            ensure!(found.len() > before, "there is no file {}", path.display());
+            ensure!(found.len() > count_before, "there is no file {}", path.display());
         }
     }
     found.sort();
@@ -40,7 +40,7 @@ pub fn find(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn in_folder(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+fn folder_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries =
         std::fs::read_dir(folder).with_context(|| format!("cannot read the folder {}", folder.display()))?;
     let files = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.is_file());
@@ -111,8 +111,8 @@ struct Counted<'a, F> {
 }
 
 impl<F: Fn(usize)> Read for Counted<'_, F> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let read = self.file.read(into)?;
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read(buffer)?;
         (self.count_bytes)(read);
         Ok(read)
     }

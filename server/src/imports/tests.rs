@@ -45,5 +45,5 @@ fn a_remark_on_some_ranks_names_them_and_one_on_all_does_not() {
     };
     let ranks =
         [rank(0, "a", &["all"]), rank(1, "b", &["some", "all"]), rank(2, "c", &["all", "some", "one"])];
-    assert_eq!(by_rank(&ranks), ["all", "ranks 1, 2: some", "rank 2 (c): one"]);
+    assert_eq!(remarks_with_ranks(&ranks), ["all", "ranks 1, 2: some", "rank 2 (c): one"]);
 }

@@ -31,7 +31,7 @@ fn others(run: &ImportedRun) -> &'static str {
 fn extent(steps: &[u64]) -> String {
     match steps {
         [] => "no step".into(),
-        [one] => format!("step {one}"),
+        [step] => format!("step {step}"),
         [first, .., last] => format!("steps {first} to {last}"),
     }
 }

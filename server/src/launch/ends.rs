@@ -65,11 +65,18 @@ impl Watch {
     }
 }
 
+/// The process of a rank that runs.
+struct RunningRank {
+    rank: Rank,
+    pid: u32,
+    process: OwnedFd,
+}
+
 #[derive(Default)]
 struct Processes {
     /// Processes of other jobs.
     foreign: HashSet<u32>,
-    running: Vec<(Rank, u32, OwnedFd)>,
+    running: Vec<RunningRank>,
     ended: Ends,
     bell: Option<Arc<OwnedFd>>,
 }
@@ -80,7 +87,7 @@ impl Processes {
         let all: HashSet<u32> = processes::all().collect();
         self.foreign.retain(|pid| all.contains(pid));
         for pid in all {
-            if self.foreign.contains(&pid) || self.running.iter().any(|(_, watched, _)| *watched == pid) {
+            if self.foreign.contains(&pid) || self.running.iter().any(|running| running.pid == pid) {
                 continue;
             }
             match processes::is_of(pid, run) {
@@ -99,7 +106,7 @@ impl Processes {
         {
             // An elastic launcher starts a rank again.
             self.ended.remove(&rank);
-            self.running.push((rank, pid, process));
+            self.running.push(RunningRank { rank, pid, process });
         }
     }
 
@@ -110,7 +117,7 @@ impl Processes {
         loop {
             let left = LOOK_EVERY.saturating_sub(begin.elapsed());
             let Ok(limit) = Timespec::try_from(left) else { return };
-            let watched = self.running.iter().map(|(.., process)| process).chain(self.bell.as_deref());
+            let watched = self.running.iter().map(|running| &running.process).chain(self.bell.as_deref());
             let mut fds: Vec<PollFd<'_>> = watched.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
             match poll(&mut fds, Some(&limit)) {
                 Ok(0) => return,
@@ -123,7 +130,7 @@ impl Processes {
             let has_rung = self.bell.is_some() && ready.last() == Some(&true);
             let mut ready = ready.into_iter();
             let ended = self.running.extract_if(.., |_| ready.next().unwrap_or(false));
-            self.ended.extend(ended.map(|(rank, ..)| (rank, now)));
+            self.ended.extend(ended.map(|ended| (ended.rank, now)));
             if has_rung {
                 return;
             }

@@ -40,7 +40,7 @@ struct Taken {
 }
 
 impl Taken {
-    fn of_environment(library: &Path) -> Self {
+    fn from_environment(library: &Path) -> Self {
         let other = |variable| env::var_os(variable).filter(|value| !value.is_empty() && value != library);
         Self {
             plugin: other(PLUGIN_VARIABLE),
@@ -58,7 +58,7 @@ impl Hooks {
     /// Returns an error if the library is not found, or if the Python module cannot be written.
     pub fn find() -> anyhow::Result<Self> {
         let library = library()?;
-        let taken = Taken::of_environment(&library);
+        let taken = Taken::from_environment(&library);
         let library = library.into_os_string();
         let mut hooks = Self::new(&library, taken, nccl::find().as_ref());
         hooks.add_pytorch(library)?;
@@ -68,7 +68,7 @@ impl Hooks {
     /// Adds the PyTorch hooks, which a Python package installs. A copy of it exists as long as this value.
     fn add_pytorch(&mut self, library: OsString) -> anyhow::Result<()> {
         let package = Package::find()?;
-        let found_first = before(&package.site(), env::var_os(PYTHON_VARIABLE), ":");
+        let found_first = prepend(&package.site(), env::var_os(PYTHON_VARIABLE), ":");
         self.environment.push((PYTHON_VARIABLE.into(), found_first));
         self.environment.push((LIBRARY_VARIABLE.into(), library));
         self.lines.push(
@@ -98,7 +98,7 @@ impl Hooks {
             ),
         });
         if nccl.is_ok_and(|nccl| nccl.version.needs_events()) {
-            hooks.environment.push((PRELOAD_VARIABLE.into(), before(library, taken.preload, " ")));
+            hooks.environment.push((PRELOAD_VARIABLE.into(), prepend(library, taken.preload, " ")));
         }
         match taken.ranges {
             Some(other) => hooks.lines.push(format!(
@@ -128,7 +128,7 @@ impl Hooks {
 }
 
 /// Returns a list with `first` in front of the entries in `others`.
-fn before(first: &OsStr, others: Option<OsString>, separator: &str) -> OsString {
+fn prepend(first: &OsStr, others: Option<OsString>, separator: &str) -> OsString {
     let mut list = first.to_owned();
     if let Some(others) = others.filter(|others| !others.is_empty()) {
         list.push(separator);
@@ -164,11 +164,11 @@ fn library() -> anyhow::Result<PathBuf> {
         return named.canonicalize().with_context(|| format!("{LIBRARY_VARIABLE}={}", named.display()));
     }
     let own = env::current_exe().context("cannot find this program's own file")?;
-    let beside = own
+    let candidates = own
         .parent()
         .into_iter()
         .flat_map(|folder| [folder.join(LIBRARY), folder.join("../lib").join(LIBRARY)]);
-    beside.into_iter().find_map(|path| path.canonicalize().ok()).with_context(|| {
+    candidates.into_iter().find_map(|path| path.canonicalize().ok()).with_context(|| {
         format!(
             "cannot find {LIBRARY} next to {}: build it (cargo build --release), or set \
              {LIBRARY_VARIABLE} to its path",
@@ -184,7 +184,7 @@ mod tests {
     use gpu::nccl::Version;
 
     fn release(code: i32) -> NcclFacts {
-        let version = Version::of_code(code);
+        let version = Version::from_code(code);
         NcclFacts {
             path: "libnccl.so.2".into(),
             origin: Origin::Loader,

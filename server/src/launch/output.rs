@@ -84,9 +84,9 @@ impl Output {
 
     /// Prints a line of the launcher itself to standard error.
     pub(super) fn say(&self, text: &str) {
-        let (on, off) = if self.colors { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
+        let (bold, plain) = if self.colors { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
         // If standard error is closed, the line is lost.
-        let _closed = writeln!(std::io::stderr().lock(), "{on}paceline: {text}{off}");
+        let _closed = writeln!(std::io::stderr().lock(), "{bold}paceline: {text}{plain}");
     }
 }
 

@@ -32,7 +32,7 @@ impl Families {
     }
 }
 
-/// Returns the bounds of 19 histogram buckets: three per decade, over six decades above `from`, in seconds.
-pub(super) fn duration_buckets(from: f64) -> Vec<f64> {
-    (0..19).map(|i| from * 10_f64.powf(f64::from(i) / 3.0)).collect()
+/// Returns the bounds of 19 histogram buckets: three per decade, over six decades above `shortest`, in seconds.
+pub(super) fn duration_buckets(shortest: f64) -> Vec<f64> {
+    (0..19).map(|i| shortest * 10_f64.powf(f64::from(i) / 3.0)).collect()
 }

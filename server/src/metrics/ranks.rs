@@ -31,8 +31,8 @@ impl RankGauge {
             now.insert(rank);
         }
         let mut set = self.set.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = if now.is_empty() { set.remove(run) } else { set.insert(run.to_owned(), now.clone()) };
-        for rank in before.into_iter().flatten().filter(|rank| !now.contains(rank)) {
+        let previous = if now.is_empty() { set.remove(run) } else { set.insert(run.to_owned(), now.clone()) };
+        for rank in previous.into_iter().flatten().filter(|rank| !now.contains(rank)) {
             // The series was set before, but may be gone already if the run has ended since.
             let _gone = self.gauge.remove_label_values(&[run, &rank.to_string()]);
         }

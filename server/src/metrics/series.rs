@@ -38,7 +38,7 @@ struct RunSeries {
 struct Runs {
     known: BTreeMap<RunId, RunSeries>,
     /// The live runs without series, because there would be too many. The hub bounds their number.
-    without: BTreeSet<RunId>,
+    unlisted: BTreeSet<RunId>,
     series: usize,
     /// The runs that are over and lost their series to other runs.
     displaced: Vec<RunId>,
@@ -71,23 +71,23 @@ pub(super) struct Series {
 }
 
 impl Series {
-    fn with<T>(&self, change: impl FnOnce(&mut Runs) -> T) -> T {
+    fn change_runs<T>(&self, change: impl FnOnce(&mut Runs) -> T) -> T {
         change(&mut self.runs.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Admits a live run in which `ranks` ranks have series. Returns false if there is no room for its series.
     pub(super) fn admits(&self, run: &RunId, ranks: usize) -> bool {
-        self.with(|runs| {
+        self.change_runs(|runs| {
             if let Some(known) = runs.known.get_mut(run) {
                 known.ended = None;
                 return true;
             }
             let series = RUN_SERIES + ranks * RANK_SERIES;
             if !runs.make_room(series) {
-                runs.without.insert(run.clone());
+                runs.unlisted.insert(run.clone());
                 return false;
             }
-            runs.without.remove(run);
+            runs.unlisted.remove(run);
             runs.series += series;
             runs.known.insert(run.clone(), RunSeries { count: series, ..RunSeries::default() });
             true
@@ -96,7 +96,7 @@ impl Series {
 
     /// Returns the label of a bucket: its index, or [`OTHER_BUCKETS`] if there is no room for more series.
     pub(super) fn bucket_label(&self, run: &RunId, bucket: u32) -> String {
-        let has_room = self.with(|runs| {
+        let has_room = self.change_runs(|runs| {
             let Some(known) = runs.known.get(run) else { return false };
             if known.buckets.contains(&bucket) {
                 return true;
@@ -117,7 +117,7 @@ impl Series {
     /// Counts a step. Returns the number of steps that it stands for, if it was observed in full: itself and those since
     /// the one before it.
     pub(super) fn step(&self, run: &RunId, is_observed_in_full: bool) -> Option<u32> {
-        self.with(|runs| {
+        self.change_runs(|runs| {
             let known = runs.known.get_mut(run)?;
             known.unobserved = known.unobserved.saturating_add(1);
             is_observed_in_full.then(|| std::mem::take(&mut known.unobserved))
@@ -126,20 +126,20 @@ impl Series {
 
     /// Records that a run is over. Returns false if the run has no series.
     pub(super) fn ended(&self, run: &RunId, now: Instant) -> bool {
-        self.with(|runs| {
-            runs.without.remove(run);
+        self.change_runs(|runs| {
+            runs.unlisted.remove(run);
             runs.known.get_mut(run).map(|known| known.ended = known.ended.or(Some(now))).is_some()
         })
     }
 
     /// Returns the number of live runs without series.
-    pub(super) fn without(&self) -> usize {
-        self.with(|runs| runs.without.len())
+    pub(super) fn runs_without_series(&self) -> usize {
+        self.change_runs(|runs| runs.unlisted.len())
     }
 
     /// Removes and returns the runs that ended longer than [`KEEP`] ago or lost their series to other runs.
     pub(super) fn take_expired(&self, now: Instant) -> BTreeSet<String> {
-        self.with(|runs| {
+        self.change_runs(|runs| {
             let is_over = |known: &RunSeries| known.ended.is_some_and(|at| now.duration_since(at) >= KEEP);
             let expired: Vec<RunId> =
                 runs.known.iter().filter(|(_, known)| is_over(known)).map(|(run, _)| run.clone()).collect();
@@ -179,9 +179,12 @@ mod tests {
     #[test]
     fn runs_beyond_the_limit_have_no_series_until_another_run_ends() {
         let series = Series::default();
-        let one = RUN_SERIES + 100 * RANK_SERIES;
+        let run_series = RUN_SERIES + 100 * RANK_SERIES;
         let admitted = (0..100).filter(|&run| series.admits(&id(run), 100)).count();
-        assert_eq!((admitted, series.without()), (MAX_SERIES / one, 100 - MAX_SERIES / one));
+        assert_eq!(
+            (admitted, series.runs_without_series()),
+            (MAX_SERIES / run_series, 100 - MAX_SERIES / run_series)
+        );
         assert!(series.ended(&id(0), Instant::now()));
         assert!(series.admits(&id(99), 100), "the run that ended makes room");
         assert_eq!(series.take_expired(Instant::now()), BTreeSet::from(["r0".to_owned()]));

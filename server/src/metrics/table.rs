@@ -31,7 +31,7 @@ pub(super) const FAMILIES: &[Family] = &[
         help: "Time of a rank by part of its step ledger. The parts sum to the rank's step time.",
         labels: &["rank", "phase"],
         values: RankTime(|step, add| {
-            for part in Part::of_run(step.rank.part(Part::Idle) > 0) {
+            for part in Part::stacked(step.rank.part(Part::Idle) > 0) {
                 add(&[&part.name().replace(' ', "_")], step.rank.part(part));
             }
         }),

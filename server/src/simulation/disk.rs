@@ -105,8 +105,8 @@ impl SimulatedDisk {
 
     pub fn set_faults(&self, faults: Faults) {
         let mut state = self.state();
-        let from = state.operations;
-        state.faults = Faults { power_cut_at: faults.power_cut_at.map(|at| from + at), ..faults };
+        let first = state.operations;
+        state.faults = Faults { power_cut_at: faults.power_cut_at.map(|at| first + at), ..faults };
     }
 
     /// Cuts the power and restores it. Returns whether some file has holes in its unsynced part.

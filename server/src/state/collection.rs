@@ -180,14 +180,14 @@ pub struct Collection {
 
 impl Default for Collection {
     fn default() -> Self {
-        Self::within(budget::ALL_BYTES)
+        Self::with_limit(budget::ALL_BYTES)
     }
 }
 
 impl Collection {
     /// Creates a collection whose runs take at most `most_bytes` in memory together.
     #[must_use]
-    pub fn within(most_bytes: usize) -> Self {
+    pub fn with_limit(most_bytes: usize) -> Self {
         Self {
             most_bytes,
             notable_share: NOTABLE_SHARE,
@@ -240,7 +240,7 @@ impl Collection {
 
     /// Returns the runs that have ended and are on disk only.
     #[must_use]
-    pub fn over(&self) -> BTreeSet<RunId> {
+    pub fn ended_runs(&self) -> BTreeSet<RunId> {
         self.shelved.keys().cloned().collect()
     }
 
@@ -288,9 +288,9 @@ impl Collection {
         let mut largest_first: Vec<(usize, &mut Held)> =
             self.held.values_mut().map(|held| (held.run.bytes(), held)).collect();
         largest_first.sort_unstable_by_key(|(bytes, _)| Reverse(*bytes));
-        let halved = largest_first.into_iter().find_map(|(before, held)| {
+        let halved = largest_first.into_iter().find_map(|(bytes, held)| {
             held.run.halve();
-            let freed = before.saturating_sub(held.run.bytes());
+            let freed = bytes.saturating_sub(held.run.bytes());
             if freed > 0 {
                 (held.dirty, held.is_stale) = (true, true);
             }

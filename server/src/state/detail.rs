@@ -131,7 +131,7 @@ impl UsageInSteps {
     /// Returns the value of each rank in a step; none if no clock places the step.
     fn values(&self, step: &StepAnalysis) -> impl Iterator<Item = (usize, f32)> {
         let window = step.window;
-        self.0.iter().filter_map(move |(rank, values)| Some((*rank, values.within(window?))))
+        self.0.iter().filter_map(move |(rank, values)| Some((*rank, values.value_within(window?))))
     }
 }
 

@@ -10,7 +10,7 @@ use wire::traces::TraceSummary;
 use wire::usage::Usage;
 use wire::views::{ModuleLayouts, RecentUsage};
 
-use super::recall::older::Between;
+use super::recall::older::PlacedSteps;
 use super::recall::request::PlacedReply;
 use super::run::ReportWork;
 use super::run::devices::Devices;
@@ -34,7 +34,7 @@ pub enum RunQuery {
         /// The largest number of steps, if they are in memory.
         most: usize,
         /// The steps that are in memory, or what is needed to read older ones.
-        reply: oneshot::Sender<Between>,
+        reply: oneshot::Sender<PlacedSteps>,
     },
     /// The analyzed steps in memory, oldest first.
     Steps {

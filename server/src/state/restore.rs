@@ -10,7 +10,7 @@ use wire::live::Waterfall;
 use super::budget;
 use super::run::Run;
 use crate::store::StoreError;
-use crate::store::batches::{each, each_batch};
+use crate::store::batches::{each_batch, visit_runs};
 use crate::store::captures::Captures;
 use crate::store::directory::Layout;
 use crate::store::segment::Received;
@@ -48,10 +48,10 @@ impl Taken<'_> {
 
     /// Notes what the run takes now, and returns what all runs take.
     fn note(&mut self, bytes: usize) -> usize {
-        let before = std::mem::replace(&mut self.bytes, bytes);
+        let previous = std::mem::replace(&mut self.bytes, bytes);
         let all = self.room.0.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
-        self.room.0.fetch_sub(before, Ordering::Relaxed);
-        all.saturating_sub(before)
+        self.room.0.fetch_sub(previous, Ordering::Relaxed);
+        all.saturating_sub(previous)
     }
 }
 
@@ -94,12 +94,12 @@ fn run_within(layout: &Layout, id: &RunId, room: &Room) -> Result<Option<Run>, S
     // The run stays in memory, so the room stays taken.
     taken.bytes = 0;
     if restored.is_none() && condition.has_lost_batches() {
-        let reasons: Vec<String> = condition.to_gaps(None).into_iter().map(|gap| gap.sentence).collect();
+        let reasons: Vec<String> = condition.gaps(None).into_iter().map(|gap| gap.sentence).collect();
         return Err(StoreError::content(&layout.run(id), reasons.join("; ")));
     }
     if let Some(run) = &mut restored {
         run.set_condition(condition);
-        let captures = Captures::of(layout.folder(id));
+        let captures = Captures::new(layout.folder(id));
         captures.newest_comparison().into_iter().for_each(|compared| run.set_traced(compared));
         // A request does not end with the server that made it, as long as it is current.
         if let Some((request, ranks)) = captures.unanswered() {
@@ -141,7 +141,7 @@ pub fn waterfalls<E: From<StoreError>>(
 /// Returns an error if the runs cannot be listed.
 pub fn all(layout: &Layout) -> Result<AllRuns, StoreError> {
     let mut all = AllRuns::default();
-    each(
+    visit_runs(
         layout,
         |id| (id.clone(), guarded_run(layout, id, &Room::default())),
         |(id, restored)| match restored {

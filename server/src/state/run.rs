@@ -74,7 +74,7 @@ const START_HANG_NANOS: i64 = 60_000_000_000;
 #[derive(Clone, Copy)]
 struct Waits {
     waiting: Waiting,
-    since: ServerNanos,
+    begin: ServerNanos,
 }
 
 #[derive(Default)]
@@ -146,11 +146,11 @@ impl RankState {
 
     /// Notes the collective that the rank waits in at `now`, which is `mono` on its clock, or that it no longer waits.
     fn wait_in(&mut self, waiting: Option<Waiting>, mono: MonoNanos, now: ServerNanos) {
-        let next = waiting.map(|waiting| Waits { waiting, since: now + (waiting.launch - mono) });
-        if let Some(before) = std::mem::replace(&mut self.waits, next) {
+        let next = waiting.map(|waiting| Waits { waiting, begin: now + (waiting.launch - mono) });
+        if let Some(ended) = std::mem::replace(&mut self.waits, next) {
             // On the clock of the rank, whenever the batches arrive.
-            let until = next.map_or(mono, |next| next.waiting.launch);
-            self.start_waits += (until - before.waiting.launch).max(0).unsigned_abs();
+            let end = next.map_or(mono, |next| next.waiting.launch);
+            self.start_waits += (end - ended.waiting.launch).max(0).unsigned_abs();
         }
     }
 

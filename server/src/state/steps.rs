@@ -179,10 +179,10 @@ impl Steps {
 
     /// Returns the analyzed steps in memory from `first` to `last`, oldest first.
     #[must_use]
-    pub fn between(&self, first: Step, last: Step) -> Vec<Arc<StepAnalysis>> {
-        let from = self.analyzed.partition_point(|step| step.step < first);
+    pub fn analyzed_between(&self, first: Step, last: Step) -> Vec<Arc<StepAnalysis>> {
+        let start = self.analyzed.partition_point(|step| step.step < first);
         let past = self.analyzed.partition_point(|step| step.step <= last);
-        self.analyzed.range(from..past.max(from)).cloned().collect()
+        self.analyzed.range(start..past.max(start)).cloned().collect()
     }
 
     /// Returns the newest complete step that was observed in full. If there is none, returns the newest complete step

@@ -60,7 +60,7 @@ pub(super) struct Task {
     /// Whether a step was analyzed since the last snapshot.
     has_new_step: bool,
     /// The time when the task began to accept batches.
-    since: ServerNanos,
+    accepting_since: ServerNanos,
     /// The time of the last look at the clock.
     looked: ServerNanos,
 }
@@ -91,7 +91,7 @@ impl Task {
             waiting_for_disk: 0,
             is_full: false,
             has_new_step: false,
-            since: clock.now(),
+            accepting_since: clock.now(),
             looked: clock.now(),
         };
         // Before the first request, so that the list of runs is complete from the first answer on.
@@ -231,7 +231,7 @@ impl Task {
         rank: Option<Rank>,
         millis: u16,
     ) -> Option<RecordingRequest> {
-        let request = RecordingRequest::at(self.clock.now(), millis);
+        let request = RecordingRequest::new(self.clock.now(), millis);
         let run = &mut self.held_mut(id)?.run;
         let is_asked = match recording {
             Recording::Burst => run.ask_for_burst(rank, request),

@@ -42,7 +42,7 @@ impl Condition {
     /// Returns what a report on the run does not cover. `missing` is the number of batches of the ranks that are missing between those
     /// that were read, with a description, if any are.
     #[must_use]
-    pub fn to_gaps(&self, missing: Option<&MissingBatches>) -> Vec<Gap> {
+    pub fn gaps(&self, missing: Option<&MissingBatches>) -> Vec<Gap> {
         let named: u64 = self.damage.iter().map(|damage| damage.batches).sum();
         let lost: u64 = self.lost.iter().map(|loss| loss.batches).sum();
         let unnamed = missing.filter(|missing| missing.batches > named + lost);
@@ -67,7 +67,7 @@ impl Condition {
                     "{} of {} missing among those that are stored, and no figure includes them: their files were removed, or they never \
                      arrived",
                     batches(missing.batches),
-                    if missing.batches == 1 { format!("{} is", missing.of) } else { format!("{} are", missing.of) }
+                    if missing.batches == 1 { format!("{} is", missing.owner) } else { format!("{} are", missing.owner) }
                 )
             }),
             self.unlisted.as_ref().map(|reason| {
@@ -126,7 +126,7 @@ pub struct MissingBatches {
     /// Their number.
     pub batches: u64,
     /// Whose they are, such as `rank 0`.
-    pub of: String,
+    pub owner: String,
 }
 
 fn batches(count: u64) -> String {
@@ -245,7 +245,7 @@ const AT_ONCE: usize = 4;
 ///
 /// # Errors
 /// Returns an error if the runs cannot be listed.
-pub fn each<T: Send>(
+pub fn visit_runs<T: Send>(
     layout: &Layout,
     work: impl Fn(&RunId) -> T + Sync,
     mut visit: impl FnMut(T),

@@ -75,7 +75,7 @@ pub struct Incoming {
 
 impl Captures {
     #[must_use]
-    pub fn of(run: RunFolder) -> Self {
+    pub fn new(run: RunFolder) -> Self {
         Self { run }
     }
 
@@ -352,7 +352,7 @@ mod tests {
     fn captures(root: &std::path::Path) -> Captures {
         let folder = Layout::new(root).folder(&RunId::new("r").unwrap());
         folder.disk.create_folder(&folder.path).unwrap();
-        Captures::of(folder)
+        Captures::new(folder)
     }
 
     fn asked(id: u64) -> Asked {

@@ -33,7 +33,7 @@ const TRIAL: &str = ".trial";
 const TRIAL_BYTES: usize = 16_384;
 
 /// Returns the path without the links in the part of it that exists.
-fn without_links(path: &Path) -> PathBuf {
+fn resolve_links(path: &Path) -> PathBuf {
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let real = whole.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
     // Collecting parts leaves no slash at the end, where nothing is missing.
@@ -55,12 +55,12 @@ impl Layout {
     /// Returns the layout of the directory `root` on this machine. The directory need not exist.
     #[must_use]
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self::on(Arc::new(LocalDisk), without_links(&root.into()))
+        Self::with_disk(Arc::new(LocalDisk), resolve_links(&root.into()))
     }
 
     /// Returns the layout of the directory `root` on another disk.
     #[must_use]
-    pub fn on(disk: Arc<dyn Disk>, root: impl Into<PathBuf>) -> Self {
+    pub fn with_disk(disk: Arc<dyn Disk>, root: impl Into<PathBuf>) -> Self {
         Self { root: root.into(), disk, locked: Arc::default() }
     }
 

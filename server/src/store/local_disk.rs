@@ -215,8 +215,8 @@ mod tests {
         assert!(disk.write(&root.join("run/victim"), b"x").is_err());
         let said = disk.cut(&root.join("log"), 0).unwrap_err().to_string();
         assert!(said.contains("symbolic link"), "{said}");
-        let behind = root.join("run/new");
-        assert!(disk.list(&root.join("run")).is_err() && disk.create_folder(&behind).is_err());
+        let linked = root.join("run/new");
+        assert!(disk.list(&root.join("run")).is_err() && disk.create_folder(&linked).is_err());
         assert!(disk.remove(&root.join("run/victim")).is_err());
         assert!(disk.rename(&root.join("run/victim"), &root.join("mine")).is_err());
         assert_eq!(fs::read(&victim).unwrap(), b"precious");

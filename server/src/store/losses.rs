@@ -39,14 +39,14 @@ pub struct LostFile {
 impl Loss {
     /// Returns the loss of all batches of a log that was not written to, or of its segment.
     #[must_use]
-    pub fn of_closed(number: u32, held: u64) -> Self {
+    pub fn closed_log(number: u32, held: u64) -> Self {
         let reason = format!("{}, or {} made of it, was removed", log_name(number), segment_name(number));
         Self { batches: held, reason, file: Some(LostFile { number, held }) }
     }
 
     /// Returns the loss of batches of a log that was written to. `found` of them are still there.
     #[must_use]
-    pub fn of_open(number: u32, held: u64, found: u64) -> Self {
+    pub fn open_log(number: u32, held: u64, found: u64) -> Self {
         let reason = format!("{} was removed or changed while it was written to", log_name(number));
         let batches = held.saturating_sub(found);
         Self { batches, reason, file: Some(LostFile { number, held }) }
@@ -54,7 +54,7 @@ impl Loss {
 
     /// Returns the loss of what a damaged `losses.json` said.
     #[must_use]
-    pub fn of_damaged_list() -> Self {
+    pub fn damaged_list() -> Self {
         let reason =
             format!("{LOSSES} was damaged, and what it counted is not known: it is kept as {DAMAGED}");
         Self { batches: 1, reason, file: None }

@@ -99,7 +99,7 @@ fn seal_all(layout: &Layout, waiting: &Receiver<Request>) {
             }
             Err(TryRecvError::Disconnected) => return,
         }
-        if unsealed.since.elapsed() >= AGAIN_EVERY {
+        if unsealed.tried_at.elapsed() >= AGAIN_EVERY {
             unsealed.try_again(layout);
         }
     }
@@ -110,12 +110,12 @@ struct Unsealed {
     /// The number of the last log of each run.
     last: BTreeMap<RunId, u32>,
     /// When it was last tried to seal them.
-    since: Instant,
+    tried_at: Instant,
 }
 
 impl Default for Unsealed {
     fn default() -> Self {
-        Self { last: BTreeMap::new(), since: Instant::now() }
+        Self { last: BTreeMap::new(), tried_at: Instant::now() }
     }
 }
 
@@ -134,7 +134,7 @@ impl Unsealed {
             }
             !is_sealed
         });
-        self.since = Instant::now();
+        self.tried_at = Instant::now();
     }
 }
 
@@ -180,7 +180,7 @@ fn seal_log(folder: &RunFolder, number: u32) -> Result<(), StoreError> {
                 return Ok(());
             }
             if is_damaged || !batches.is_empty() {
-                let batches = segment::without_repetitions(batches);
+                let batches = segment::remove_repetitions(batches);
                 let files = segment::write(folder, number, &batches)?;
                 let (name, steps) = (segment_name(number), segment::steps(&batches));
                 let sealed = Sealed { name, batches: batches.len() as u64, steps, files, damage };

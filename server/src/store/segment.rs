@@ -108,7 +108,7 @@ const VERSION: u32 = 1;
 
 /// Removes duplicate batches. An agent that receives no answer sends a batch again.
 #[must_use]
-pub fn without_repetitions(batches: Vec<Received>) -> Vec<Received> {
+pub fn remove_repetitions(batches: Vec<Received>) -> Vec<Received> {
     let mut known = BTreeSet::new();
     let mut batches = batches;
     batches.retain(|Received { batch, .. }| {
@@ -118,7 +118,7 @@ pub fn without_repetitions(batches: Vec<Received>) -> Vec<Received> {
 }
 
 /// Writes `batches` as segment `number` and makes it durable. Returns the size and checksum of each file. The batches
-/// must not contain duplicates (see [`without_repetitions`]).
+/// must not contain duplicates (see [`remove_repetitions`]).
 ///
 /// # Errors
 /// Returns an error if a file cannot be encoded, written or synced.

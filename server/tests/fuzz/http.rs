@@ -141,12 +141,12 @@ fn any_request_gets_a_valid_and_bounded_answer() {
 #[test]
 fn any_accepted_batch_leaves_a_run_that_can_be_shown() {
     let tried = RefCell::new(Tried::start());
-    let (one, next) = (encode_plain(&batch("one", 0, 1, 0, 0..6)), AtomicU64::new(0));
+    let (frame, next) = (encode_plain(&batch("one", 0, 1, 0, 0..6)), AtomicU64::new(0));
     let taken = AtomicU64::new(0);
     let corpus = Corpus::folder(format!("{WIRE}/tests/corpus/plain"))
         .and(Corpus::files(format!("{WIRE}/src/codec"), ".hex"))
-        .with("six steps", one.clone())
-        .with("six steps again", one)
+        .with("six steps", frame.clone())
+        .with("six steps again", frame)
         .only(|bytes| decode_plain(bytes).is_ok());
     corpus.check("batch", 600, |bytes, choice| {
         let Ok(mut batch) = decode_plain(bytes) else { return Ok(()) };

@@ -73,12 +73,12 @@ impl Served {
 }
 
 /// Reads the available bytes. Returns false once the other end has closed.
-fn read(stream: &mut TcpStream, into: &mut Vec<u8>) -> Result<bool, String> {
+fn read(stream: &mut TcpStream, received: &mut Vec<u8>) -> Result<bool, String> {
     let mut bytes = [0; 16_384];
     match stream.read(&mut bytes) {
         Ok(0) => Ok(false),
         Ok(count) => {
-            into.extend_from_slice(&bytes[..count]);
+            received.extend_from_slice(&bytes[..count]);
             Ok(true)
         }
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Ok(true),

@@ -68,7 +68,7 @@ fn names_are_paths_of_segments(manifest: &Manifest) -> Verdict {
 #[test]
 fn only_valid_manifests_are_accepted() {
     let run = RunId::new("fuzz").expect("a name");
-    let folder = Layout::on(Arc::new(MemoryDisk::default()), "/data").folder(&run);
+    let folder = Layout::with_disk(Arc::new(MemoryDisk::default()), "/data").folder(&run);
     let corpus = corpus();
     let good: Vec<Vec<u8>> = corpus.entries().map(|(_, bytes)| bytes.to_vec()).collect();
     corpus.check("manifest", 12_000, |bytes, choice| {

@@ -27,10 +27,10 @@ const MAX_HELD: u64 = 256 << 20;
 
 fn folder() -> RunFolder {
     let disk = Arc::new(MemoryDisk::default());
-    Layout::on(disk, "/data").folder(&RunId::new("fuzz").expect("a name"))
+    Layout::with_disk(disk, "/data").folder(&RunId::new("fuzz").expect("a name"))
 }
 
-fn without_started(mut batch: Batch) -> Batch {
+fn remove_started(mut batch: Batch) -> Batch {
     batch.events.retain(|event| !matches!(event, Event::Started(_)));
     batch.events.sort_by_key(Event::kind);
     batch
@@ -53,7 +53,7 @@ fn sealed_batches_are_read_back_unchanged() {
         let sealed = Sealed { name: segment_name(1), batches: 1, steps: None, files, damage: None };
         let read = segment::read(&folder, &sealed).map_err(|error| format!("cannot be read: {error}"))?;
         let [back] = read.as_slice() else { return Err(format!("read back as {} batches", read.len())) };
-        let sorted = |received: &Received| (received.at, without_started(received.batch.clone()));
+        let sorted = |received: &Received| (received.at, remove_started(received.batch.clone()));
         ensure(sorted(back) == sorted(&received), || format!("{received:?} was read back as {back:?}"))
     });
 }
@@ -78,11 +78,11 @@ fn damaged(name: &str, inputs: &Corpus, cases: u32) {
     let sums: BTreeMap<_, _> =
         files.iter().map(|(name, bytes)| (name.clone(), FileSum::new(bytes))).collect();
     let good = files.remove(name).expect("a file of that name");
-    let before = Sealed { name: segment_name(1), batches: 0, steps: None, files: sums, damage: None };
-    let batches = segment::read(&folder, &before).expect("the undamaged segment can be read").len();
+    let undamaged = Sealed { name: segment_name(1), batches: 0, steps: None, files: sums, damage: None };
+    let batches = segment::read(&folder, &undamaged).expect("the undamaged segment can be read").len();
     inputs.check(&format!("segment-{name}"), cases, |bytes, choice| -> Verdict {
         write(name, bytes);
-        let mut sealed = before.clone();
+        let mut sealed = undamaged.clone();
         // The checksum stays, so that the damage must be detected; or is removed, as if the manifest were; or
         // is made to match.
         match choice % 4 {

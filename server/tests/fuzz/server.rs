@@ -56,7 +56,7 @@ impl Tried {
         let runtime = runtime.expect("threads can be started");
         let _inside = runtime.enter();
         let (metrics, clock, vitals) = (Arc::new(Metrics::new()), ServerClock::start(), Vitals::default());
-        let layout = Layout::on(Arc::new(MemoryDisk::default()), "/data");
+        let layout = Layout::with_disk(Arc::new(MemoryDisk::default()), "/data");
         let (sealer, _thread) = Sealer::start(layout.clone(), &vitals).expect("a thread can be started");
         let log = Log::start(Writer::new(layout.clone()), metrics.server.clone(), sealer, &vitals);
         let log = log.expect("a thread can be started");
@@ -132,7 +132,7 @@ impl Tried {
 
 /// Returns a batch with steps of one rank: phases, three collectives per step, and the ends of the steps.
 pub fn batch(run: &str, rank: u32, world_size: u32, seq: u64, steps: std::ops::Range<u64>) -> Batch {
-    let events = steps.flat_map(|step| of_step(step, rank)).collect();
+    let events = steps.flat_map(|step| step_events(step, rank)).collect();
     Batch {
         run: RunId::new(run).expect("a name"),
         rank: Rank(rank),
@@ -146,7 +146,7 @@ pub fn batch(run: &str, rank: u32, world_size: u32, seq: u64, steps: std::ops::R
 
 const STEP_NANOS: i64 = 30_000_000;
 
-fn of_step(number: u64, rank: u32) -> Vec<Event> {
+fn step_events(number: u64, rank: u32) -> Vec<Event> {
     let begin = number as i64 * STEP_NANOS;
     let (step, late) = (Step(number), 1_000 * i64::from(rank));
     let phases = SpanKind::ALL.into_iter().zip(0..).map(|(kind, at)| {
@@ -155,7 +155,7 @@ fn of_step(number: u64, rank: u32) -> Vec<Event> {
     });
     let collectives = (0..3).map(|bucket| {
         let ready = begin + 10_000_000 + i64::from(bucket) * 2_000_000 + late;
-        let [ready, launch, start, end] = [0, 10_000, 40_000, 900_000].map(|after| MonoNanos(ready + after));
+        let [ready, launch, start, end] = [0, 10_000, 40_000, 900_000].map(|delay| MonoNanos(ready + delay));
         let (seq, bucket) = (Seq(number * 3 + u64::from(bucket)), Bucket(bucket));
         let (comm, bytes, source) = (Comm(0), 4_000, Source::HostClock);
         Event::Bucket(BucketRecord { step, comm, seq, bucket, bytes, ready, launch, start, end, source })

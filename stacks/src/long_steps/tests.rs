@@ -16,7 +16,7 @@ struct Job {
 }
 
 impl Job {
-    fn of(ranks: u32) -> Self {
+    fn new(ranks: u32) -> Self {
         let origin = Instant::now();
         let (now, cost) = (Duration::ZERO, Duration::from_millis(5));
         Self { turns: Turns::new(ranks, origin), origin, now, cost, sampled: Vec::new() }
@@ -30,10 +30,10 @@ impl Job {
             match self.turns.next(self.origin + self.now, nanos(self.now), Some(nanos(begun)), Some(USUAL)) {
                 Turn::Wait(wait) => self.now += wait.min(end - self.now),
                 Turn::Sample { length, .. } => {
-                    let from = self.now;
-                    self.now = (from + length).min(end);
+                    let begin = self.now;
+                    self.now = (begin + length).min(end);
                     self.turns.ended(self.origin + self.now, self.now - begun, self.cost);
-                    self.sampled.push((from - begun, self.now - from));
+                    self.sampled.push((begin - begun, self.now - begin));
                 }
             }
         }
@@ -50,7 +50,7 @@ fn a_step_is_long_after_three_times_its_usual_length_within_limits() {
 
 #[test]
 fn only_long_steps_are_sampled_and_until_they_end() {
-    let mut job = Job::of(2);
+    let mut job = Job::new(2);
     for at in 0..100 {
         job.step(if at == 50 { 5 * USUAL } else { 2 * USUAL });
     }
@@ -59,7 +59,7 @@ fn only_long_steps_are_sampled_and_until_they_end() {
 
 #[test]
 fn a_step_that_does_not_end_is_sampled_ever_more_rarely() {
-    let mut job = Job::of(2);
+    let mut job = Job::new(2);
     job.step(Duration::from_mins(10));
     let begins: Vec<u64> = job.sampled.iter().map(|(from, _)| from.as_secs()).collect();
     assert_eq!(begins, [0, 7, 15, 32, 64, 129, 257, 514]);
@@ -69,7 +69,7 @@ fn a_step_that_does_not_end_is_sampled_ever_more_rarely() {
 
 #[test]
 fn a_step_that_is_far_longer_than_the_last_one_does_not_wait_for_its_turn() {
-    let mut job = Job::of(1_024);
+    let mut job = Job::new(1_024);
     for length in [5, 4, 30, 5, 20] {
         (0..10).for_each(|_| job.step(USUAL));
         job.step(length * USUAL);
@@ -81,7 +81,7 @@ fn a_step_that_is_far_longer_than_the_last_one_does_not_wait_for_its_turn() {
 #[test]
 fn frequent_long_steps_are_sampled_within_the_budget_and_one_in_k_after_a_while() {
     let run = |ranks, cost| {
-        let mut job = Job { cost, ..Job::of(ranks) };
+        let mut job = Job { cost, ..Job::new(ranks) };
         while job.now < Duration::from_mins(10) {
             (0..5).for_each(|_| job.step(USUAL));
             job.step(5 * USUAL);

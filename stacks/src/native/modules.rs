@@ -34,7 +34,7 @@ pub(super) struct Names(Vec<(u64, u64, String)>);
 
 impl Names {
     /// Returns the name of the module that contains an address.
-    pub(super) fn of(&self, address: u64) -> Option<&str> {
+    pub(super) fn module(&self, address: u64) -> Option<&str> {
         let (_, _, name) = self.0.iter().find(|(begin, end, _)| (*begin..*end).contains(&address))?;
         Some(name)
     }
@@ -43,7 +43,7 @@ impl Names {
 impl Unwinding {
     /// Reads the tables of all modules that are loaded now. Code of a module without tables, or of one that is loaded later,
     /// is unwound by frame pointers.
-    pub(super) fn of_this_process() -> Self {
+    pub(super) fn read() -> Self {
         let mut unwinding = Self { unwinder: Unwinder::new(), cache: Cache::new(), names: Names(Vec::new()) };
         let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
         for mapping in maps.lines().filter_map(Mapping::parse) {
@@ -62,8 +62,9 @@ impl Unwinding {
     pub(super) fn addresses(&mut self, snapshot: &Snapshot) -> Vec<u64> {
         let registers = snapshot.registers;
         let mut read = |address: u64| snapshot.read(address).ok_or(());
-        let from = unwind_registers(&registers);
-        let mut frames = self.unwinder.iter_frames(registers.instruction, from, &mut self.cache, &mut read);
+        let unwinder_registers = unwind_registers(&registers);
+        let mut frames =
+            self.unwinder.iter_frames(registers.instruction, unwinder_registers, &mut self.cache, &mut read);
         let mut addresses = Vec::new();
         // Where unwinding fails, the frames so far count.
         while let (true, Ok(Some(frame))) = (addresses.len() < MAX_UNWOUND, frames.next()) {
@@ -78,13 +79,13 @@ impl Unwinding {
 }
 
 #[cfg(target_arch = "x86_64")]
-fn unwind_registers(from: &Registers) -> UnwindRegisters {
-    UnwindRegisters::new(from.instruction, from.stack, from.frame)
+fn unwind_registers(registers: &Registers) -> UnwindRegisters {
+    UnwindRegisters::new(registers.instruction, registers.stack, registers.frame)
 }
 
 #[cfg(target_arch = "aarch64")]
-fn unwind_registers(from: &Registers) -> UnwindRegisters {
-    UnwindRegisters::new(from.link, from.stack, from.frame)
+fn unwind_registers(registers: &Registers) -> UnwindRegisters {
+    UnwindRegisters::new(registers.link, registers.stack, registers.frame)
 }
 
 /// A range of addresses with code, from a file or from the kernel.

@@ -100,7 +100,7 @@ impl Snapshots {
     }
 
     /// Returns a copy of a thread; `None` if the thread has ended, blocks signals, or its stack cannot be read.
-    pub(super) fn of(&self, thread: i32) -> Option<Snapshot> {
+    pub(super) fn copy(&self, thread: i32) -> Option<Snapshot> {
         STATE.store(state(thread, WANTED), Ordering::Release);
         // SAFETY: the call only sends a signal, whose handler is installed.
         let sent = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, self.signal) };
@@ -133,15 +133,15 @@ impl Snapshots {
 fn install() -> Option<c_int> {
     let first = libc::SIGRTMIN() + AFTER_FIRST;
     (first..=libc::SIGRTMAX()).find(|&signal| {
-        let mut before = MaybeUninit::<libc::sigaction>::zeroed();
+        let mut present = MaybeUninit::<libc::sigaction>::zeroed();
         // SAFETY: without a new action, the call only writes the present one.
-        let before = unsafe {
-            if libc::sigaction(signal, ptr::null(), before.as_mut_ptr()) != 0 {
+        let present = unsafe {
+            if libc::sigaction(signal, ptr::null(), present.as_mut_ptr()) != 0 {
                 return false;
             }
-            before.assume_init()
+            present.assume_init()
         };
-        if before.sa_sigaction != libc::SIG_DFL {
+        if present.sa_sigaction != libc::SIG_DFL {
             return false;
         }
         // SAFETY: zero is a valid value of all fields, and the handler has the type that SA_SIGINFO asks for.
@@ -170,9 +170,9 @@ extern "C" fn handle(_: c_int, _: *mut siginfo_t, context: *mut c_void) {
     unsafe { *libc::__errno_location() = errno };
 }
 
-fn copy(to: &mut Copied, context: &ucontext_t) {
-    to.registers = registers(context);
-    let begin = to.registers.stack as usize;
+fn copy(copied: &mut Copied, context: &ucontext_t) {
+    copied.registers = registers(context);
+    let begin = copied.registers.stack as usize;
     // The kernel reads the stack for us, page by page, and stops at the first address that is not mapped.
     let mut remote = [iovec { iov_base: ptr::null_mut(), iov_len: 0 }; PAGES];
     let mut at = begin;
@@ -181,7 +181,7 @@ fn copy(to: &mut Copied, context: &ucontext_t) {
         *page = iovec { iov_base: at as *mut c_void, iov_len: next - at };
         at = next;
     }
-    let local = iovec { iov_base: to.stack.as_mut_ptr().cast(), iov_len: MAX_STACK_BYTES };
+    let local = iovec { iov_base: copied.stack.as_mut_ptr().cast(), iov_len: MAX_STACK_BYTES };
     // SAFETY: the local address and length are those of the buffer. Remote addresses that are not mapped are an error.
     let read = unsafe {
         libc::process_vm_readv(
@@ -193,13 +193,18 @@ fn copy(to: &mut Copied, context: &ucontext_t) {
             0,
         )
     };
-    to.bytes = usize::try_from(read).unwrap_or(0);
+    copied.bytes = usize::try_from(read).unwrap_or(0);
 }
 
 #[cfg(target_arch = "x86_64")]
 fn registers(context: &ucontext_t) -> Registers {
-    let of = |register: c_int| context.uc_mcontext.gregs[register as usize].cast_unsigned();
-    Registers { instruction: of(libc::REG_RIP), stack: of(libc::REG_RSP), frame: of(libc::REG_RBP), link: 0 }
+    let register_value = |register: c_int| context.uc_mcontext.gregs[register as usize].cast_unsigned();
+    Registers {
+        instruction: register_value(libc::REG_RIP),
+        stack: register_value(libc::REG_RSP),
+        frame: register_value(libc::REG_RBP),
+        link: 0,
+    }
 }
 
 #[cfg(target_arch = "aarch64")]

@@ -37,7 +37,7 @@ impl Symbols {
             }
         });
         if frames.is_empty() {
-            let module = self.modules.of(address).unwrap_or("unknown code").trim_matches(['[', ']']);
+            let module = self.modules.module(address).unwrap_or("unknown code").trim_matches(['[', ']']);
             frames.push(Frame { function: format!("[{}]", shortened(module)), file: String::new(), line: 0 });
         }
         frames.reverse();

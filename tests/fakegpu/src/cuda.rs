@@ -31,7 +31,7 @@ fn number(handle: Handle) -> u64 {
 /// Changes the machine in a call that enqueues an operation. Such calls cost the host time.
 fn enqueue<T>(change: impl FnOnce(&mut Machine) -> T) -> T {
     time::spend(time::CALL);
-    machine::with(change)
+    machine::change(change)
 }
 
 /// Loads the tool that `CUDA_INJECTION64_PATH` names, once, as the driver does.
@@ -214,7 +214,7 @@ pub unsafe extern "C" fn cuGetErrorString(_code: c_int, text: *mut *const c_char
 /// Returns a module without reading its image. Kernels are identified by their names.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuModuleLoadData(module: *mut Handle, _image: *const c_void) -> c_int {
-    let new = machine::with(Machine::handle);
+    let new = machine::change(Machine::handle);
     unsafe { give(module, handle(new)) }
 }
 
@@ -233,7 +233,7 @@ fn wait_for_stream(stream: u64) {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamCreate(stream: *mut Handle, _flags: c_uint) -> c_int {
-    let new = machine::with(|machine| {
+    let new = machine::change(|machine| {
         let new = machine.handle();
         machine.streams.insert(new, None);
         new
@@ -285,7 +285,7 @@ pub extern "C" fn cuStreamWaitEvent(stream: Handle, event: Handle, _flags: c_uin
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventCreate(event: *mut Handle, _flags: c_uint) -> c_int {
-    let new = machine::with(|machine| {
+    let new = machine::change(|machine| {
         let new = machine.handle();
         machine.events.insert(new, None);
         new
@@ -295,7 +295,7 @@ pub unsafe extern "C" fn cuEventCreate(event: *mut Handle, _flags: c_uint) -> c_
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuEventDestroy_v2(event: Handle) -> c_int {
-    machine::with(|machine| machine.events.remove(&number(event)));
+    machine::change(|machine| machine.events.remove(&number(event)));
     SUCCESS
 }
 
@@ -320,7 +320,7 @@ pub extern "C" fn cuEventRecord(event: Handle, stream: Handle) -> c_int {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuEventQuery(event: Handle) -> c_int {
-    let is_open = machine::with(|machine| {
+    let is_open = machine::change(|machine| {
         let op = machine.events.get(&number(event)).copied().flatten();
         op.is_some_and(|op| !machine.done(op).is_some_and(|(_, end)| time::has_come(end)))
     });
@@ -333,7 +333,7 @@ pub unsafe extern "C" fn cuEventElapsedTime(millis: *mut f32, start: Handle, end
         let op = machine.events.get(&number(event)).copied().flatten().ok_or(400)?;
         machine.done(op).map(|(_, end)| end).ok_or(NOT_READY)
     };
-    let times = machine::with(|machine| Ok((time(machine, start)?, time(machine, end)?)));
+    let times = machine::change(|machine| Ok((time(machine, start)?, time(machine, end)?)));
     match times {
         // CUDA documents a resolution of half a microsecond. This double returns all that a 32-bit float can hold.
         Ok((start, end)) => unsafe { give(millis, ((end - start) as f64 / 1e6) as f32) },
@@ -348,13 +348,13 @@ fn memory(bytes: usize) -> Box<[u128]> {
 fn allocate(bytes: usize) -> u64 {
     let memory = memory(bytes);
     let address = memory.as_ptr().addr() as u64;
-    machine::with(|machine| machine.allocations.insert(address, memory));
+    machine::change(|machine| machine.allocations.insert(address, memory));
     address
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemFree_v2(address: u64) -> c_int {
-    machine::with(|machine| machine.allocations.remove(&address));
+    machine::change(|machine| machine.allocations.remove(&address));
     SUCCESS
 }
 
@@ -367,7 +367,7 @@ pub unsafe extern "C" fn cuMemAllocAsync(address: *mut u64, bytes: usize, _strea
 /// Frees memory once the stream has finished the operations enqueued before.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemFreeAsync(address: u64, stream: Handle) -> c_int {
-    machine::with(|machine| machine.enqueue(number(stream), Work::Free { address }));
+    machine::change(|machine| machine.enqueue(number(stream), Work::Free { address }));
     SUCCESS
 }
 
@@ -375,13 +375,13 @@ pub extern "C" fn cuMemFreeAsync(address: u64, stream: Handle) -> c_int {
 pub unsafe extern "C" fn cuMemHostAlloc(address: *mut Handle, bytes: usize, _flags: c_uint) -> c_int {
     let memory = memory(bytes);
     let start = memory.as_ptr().addr() as u64;
-    machine::with(|machine| machine.pinned.insert(start, memory));
+    machine::change(|machine| machine.pinned.insert(start, memory));
     unsafe { give(address, handle(start)) }
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemFreeHost(address: Handle) -> c_int {
-    machine::with(|machine| machine.pinned.remove(&number(address)));
+    machine::change(|machine| machine.pinned.remove(&number(address)));
     SUCCESS
 }
 
@@ -435,8 +435,8 @@ pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cuMemsetD8Async(to: u64, value: u8, len: usize, stream: Handle) -> c_int {
-    enqueue(|machine| machine.enqueue(number(stream), Work::Fill { to: Address(to), value, len }));
+pub extern "C" fn cuMemsetD8Async(target: u64, value: u8, len: usize, stream: Handle) -> c_int {
+    enqueue(|machine| machine.enqueue(number(stream), Work::Fill { to: Address(target), value, len }));
     SUCCESS
 }
 
@@ -453,7 +453,7 @@ pub unsafe extern "C" fn cuModuleGetFunction(
     if !KERNELS.contains(&name.as_str()) {
         return NOT_FOUND;
     }
-    let new = machine::with(Machine::handle);
+    let new = machine::change(Machine::handle);
     FUNCTIONS.lock().unwrap_or_else(PoisonError::into_inner).insert(new, name);
     unsafe { give(function, handle(new)) }
 }

@@ -29,14 +29,14 @@ pub unsafe extern "C" fn cuptiGetVersion(version: *mut c_uint) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuptiGetTimestamp(to: *mut u64) -> c_int {
-    unsafe { give(to, time::now() as u64) }
+pub unsafe extern "C" fn cuptiGetTimestamp(place: *mut u64) -> c_int {
+    unsafe { give(place, time::now() as u64) }
 }
 
 /// Sets whether another tool is subscribed. For tests.
 #[unsafe(no_mangle)]
 pub extern "C" fn fakegpu_cupti_take(taken: c_int) {
-    machine::with(|machine| machine.cupti.subscribed = taken != 0);
+    machine::change(|machine| machine.cupti.subscribed = taken != 0);
 }
 
 #[unsafe(no_mangle)]
@@ -45,7 +45,7 @@ pub unsafe extern "C" fn cuptiSubscribe(
     _callback: *const c_void,
     _user: *mut c_void,
 ) -> c_int {
-    let was = machine::with(|machine| std::mem::replace(&mut machine.cupti.subscribed, true));
+    let was = machine::change(|machine| std::mem::replace(&mut machine.cupti.subscribed, true));
     if was {
         return MULTIPLE_SUBSCRIBERS;
     }
@@ -54,25 +54,25 @@ pub unsafe extern "C" fn cuptiSubscribe(
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiUnsubscribe(_subscriber: *mut c_void) -> c_int {
-    machine::with(|machine| machine.cupti.subscribed = false);
+    machine::change(|machine| machine.cupti.subscribed = false);
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityRegisterCallbacks(requested: Requested, completed: Completed) -> c_int {
-    machine::with(|machine| machine.cupti.callbacks = Some((requested, completed)));
+    machine::change(|machine| machine.cupti.callbacks = Some((requested, completed)));
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityEnable(kind: u32) -> c_int {
-    machine::with(|machine| machine.cupti.kinds.insert(kind));
+    machine::change(|machine| machine.cupti.kinds.insert(kind));
     SUCCESS
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityDisable(kind: u32) -> c_int {
-    machine::with(|machine| machine.cupti.kinds.remove(&kind));
+    machine::change(|machine| machine.cupti.kinds.remove(&kind));
     SUCCESS
 }
 
@@ -89,7 +89,7 @@ pub extern "C" fn cuptiActivityPushExternalCorrelationId(kind: u32, id: u64) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuptiActivityPopExternalCorrelationId(kind: u32, last: *mut u64) -> c_int {
     let popped = DOING.with_borrow_mut(|doing| {
-        let at = doing.iter().rposition(|(of, _)| *of == kind)?;
+        let at = doing.iter().rposition(|(other, _)| *other == kind)?;
         Some(doing.remove(at).1)
     });
     match popped {
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn cuptiActivityGetNumDroppedRecords(
 /// Delivers all records, in as many buffers as necessary.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuptiActivityFlushAll(_flags: c_uint) -> c_int {
-    let (callbacks, launches, done) = machine::with(|machine| {
+    let (callbacks, launches, done) = machine::change(|machine| {
         let cupti = &mut machine.cupti;
         (cupti.callbacks, std::mem::take(&mut cupti.launches), std::mem::take(&mut cupti.done))
     });
@@ -152,11 +152,11 @@ pub unsafe extern "C" fn cuptiActivityGetNextRecord(
     valid: usize,
     record: *mut *mut u8,
 ) -> c_int {
-    let before = unsafe { record.read() };
-    let next = if before.is_null() {
+    let previous = unsafe { record.read() };
+    let next = if previous.is_null() {
         buffer
     } else {
-        unsafe { before.add(size_of_kind(before.cast::<u32>().read())) }
+        unsafe { previous.add(size_of_kind(previous.cast::<u32>().read())) }
     };
     if next.addr() >= buffer.addr() + valid {
         return MAX_LIMIT_REACHED;
@@ -177,7 +177,7 @@ fn size_of_kind(kind: u32) -> usize {
 
 /// Returns the external correlation of a launch, followed by the record of the call.
 fn call(&(correlation, id): &(u32, u64)) -> [Vec<u8>; 2] {
-    let with = |kind: u32, fields: &[(usize, &[u8])]| {
+    let record_with = |kind: u32, fields: &[(usize, &[u8])]| {
         let mut bytes = vec![0; size_of_kind(kind)];
         let kind = kind.to_le_bytes();
         for (at, field) in fields.iter().copied().chain([(0, &kind[..])]) {
@@ -188,8 +188,8 @@ fn call(&(correlation, id): &(u32, u64)) -> [Vec<u8>; 2] {
     let correlation = correlation.to_le_bytes();
     let who = 5_u32.to_le_bytes();
     [
-        with(EXTERNAL_CORRELATION, &[(4, &who), (8, &id.to_le_bytes()), (16, &correlation)]),
-        with(DRIVER, &[(4, &LAUNCH_KERNEL.to_le_bytes()), (32, &correlation)]),
+        record_with(EXTERNAL_CORRELATION, &[(4, &who), (8, &id.to_le_bytes()), (16, &correlation)]),
+        record_with(DRIVER, &[(4, &LAUNCH_KERNEL.to_le_bytes()), (32, &correlation)]),
     ]
 }
 
@@ -203,8 +203,8 @@ fn record(done: &Done) -> Vec<u8> {
     let mut bytes = vec![0; size_of_kind(kind)];
     let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
     put(0, &kind.to_le_bytes());
-    put(times, &time::since_1970(done.start).to_le_bytes());
-    put(times + 8, &time::since_1970(done.end).to_le_bytes());
+    put(times, &time::unix_nanos(done.start).to_le_bytes());
+    put(times + 8, &time::unix_nanos(done.end).to_le_bytes());
     put(correlation, &done.correlation.to_le_bytes());
     put(place + 8, &(done.stream as u32).to_le_bytes());
     match done.what {

@@ -102,7 +102,7 @@ pub(crate) struct Cupti {
 struct Op {
     stream: u64,
     work: Option<Work>,
-    after: Vec<OpId>,
+    predecessors: Vec<OpId>,
     enqueued: i64,
     done: Option<(i64, i64)>,
 }
@@ -126,7 +126,7 @@ static MACHINE: Mutex<Option<Machine>> = Mutex::new(None);
 static CHANGED: Condvar = Condvar::new();
 
 /// Changes the machine and wakes all waiting threads.
-pub(crate) fn with<T>(change: impl FnOnce(&mut Machine) -> T) -> T {
+pub(crate) fn change<T>(change: impl FnOnce(&mut Machine) -> T) -> T {
     let mut machine = lock();
     let result = change(machine.get_or_insert_default());
     machine.get_or_insert_default().settle();
@@ -182,11 +182,11 @@ impl Machine {
     /// Appends an operation to a stream.
     pub(crate) fn enqueue(&mut self, stream: u64, work: Work) -> OpId {
         let op = self.ops.len();
-        let before = self.streams.entry(stream).or_default().replace(op);
+        let previous = self.streams.entry(stream).or_default().replace(op);
         self.ops.push(Op {
             stream,
             work: Some(work),
-            after: before.into_iter().collect(),
+            predecessors: previous.into_iter().collect(),
             enqueued: time::host(),
             done: None,
         });
@@ -197,7 +197,7 @@ impl Machine {
     /// Makes a stream wait for `other` as well.
     pub(crate) fn enqueue_after(&mut self, stream: u64, other: OpId) {
         let op = self.enqueue(stream, Work::Mark);
-        self.ops[op].after.push(other);
+        self.ops[op].predecessors.push(other);
     }
 
     /// Returns the start and end of an operation, or `None` while they are unknown.
@@ -209,14 +209,14 @@ impl Machine {
     fn settle(&mut self) {
         loop {
             let open = std::mem::take(&mut self.open);
-            let before = open.len();
-            let mut left = Vec::with_capacity(before);
+            let count = open.len();
+            let mut left = Vec::with_capacity(count);
             for op in open {
                 if !self.try_finish(op) {
                     left.push(op);
                 }
             }
-            let progress = left.len() < before;
+            let progress = left.len() < count;
             self.open = left;
             if !progress {
                 return;
@@ -226,8 +226,10 @@ impl Machine {
 
     /// Returns the earliest start of an operation, or `None` while a dependency is incomplete.
     fn start(&self, op: OpId) -> Option<i64> {
-        let Op { after, enqueued, .. } = &self.ops[op];
-        after.iter().try_fold(*enqueued, |start, &before| Some(start.max(self.ops[before].done?.1)))
+        let Op { predecessors, enqueued, .. } = &self.ops[op];
+        predecessors
+            .iter()
+            .try_fold(*enqueued, |start, &predecessor| Some(start.max(self.ops[predecessor].done?.1)))
     }
 
     fn try_finish(&mut self, op: OpId) -> bool {

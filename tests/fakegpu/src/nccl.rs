@@ -50,7 +50,7 @@ pub unsafe extern "C" fn ncclGetVersion(version: *mut c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclGetUniqueId(id: *mut UniqueId) -> c_int {
     let mut bytes = [0; 128];
-    bytes[..8].copy_from_slice(&machine::with(machine::Machine::handle).to_le_bytes());
+    bytes[..8].copy_from_slice(&machine::change(machine::Machine::handle).to_le_bytes());
     unsafe { give(id, UniqueId { bytes }) }
 }
 
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn ncclCommInitRankConfig(
     let mut number = [0; 8];
     number.copy_from_slice(&id.bytes[..8]);
     let world = u64::from_le_bytes(number);
-    machine::with(|machine| {
+    machine::change(|machine| {
         let joined: &mut World = machine.worlds.entry(world).or_default();
         joined.size = size as usize;
         joined.joined += 1;
@@ -101,7 +101,7 @@ pub unsafe extern "C" fn ncclCommInitRank(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommGetAsyncError(communicator: *mut Communicator, error: *mut c_int) -> c_int {
     let Communicator { world, rank, .. } = unsafe { &*communicator };
-    let answer = machine::with(|machine| {
+    let answer = machine::change(|machine| {
         let world = machine.worlds.entry(*world).or_default();
         match world.errors.get(rank) {
             Some(&error) => error,
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn ncclCommUserRank(communicator: *mut Communicator, rank:
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommCount(communicator: *mut Communicator, count: *mut c_int) -> c_int {
     let world = unsafe { (*communicator).world };
-    let size = machine::with(|machine| machine.worlds.entry(world).or_default().size);
+    let size = machine::change(|machine| machine.worlds.entry(world).or_default().size);
     unsafe { give(count, size as c_int) }
 }
 
@@ -129,7 +129,7 @@ pub unsafe extern "C" fn ncclCommCount(communicator: *mut Communicator, count: *
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommAbort(communicator: *mut Communicator) -> c_int {
     let Communicator { world, rank, .. } = *unsafe { Box::from_raw(communicator) };
-    machine::with(|machine| machine.worlds.entry(world).or_default().aborted.insert(rank));
+    machine::change(|machine| machine.worlds.entry(world).or_default().aborted.insert(rank));
     let ended = machine::wait_at_most(LONGEST_ABORT, |machine| machine.is_idle(world, rank).then_some(()));
     ended.expect("the kernels of this communicator wait for those of another one; NCCL would not return");
     SUCCESS
@@ -265,7 +265,7 @@ unsafe fn message(
     let count = communicator.messages.entry(way).or_default();
     let seq = *count;
     *count += 1;
-    let world = machine::with(|machine| machine.way(communicator.world, way));
+    let world = machine::change(|machine| machine.way(communicator.world, way));
     let (rank, stream) = (usize::from(!is_sent), stream.addr() as u64);
     called(Call { world, rank, seq, function: Function::Send, from, to, len, stream })
 }
@@ -298,7 +298,7 @@ impl Call {
     fn enqueue(self) {
         let Self { world, rank, seq, function, from, to, len, stream } = self;
         time::spend(time::CALL);
-        machine::with(|machine| {
+        machine::change(|machine| {
             let op = machine.enqueue(stream, Work::Collective { communicator: world, seq, rank });
             let part = Part { op, function, from: Address(from), to: Address(to), len };
             machine.add_part(world, seq, rank, part);
@@ -337,7 +337,7 @@ pub extern "C" fn ncclGroupEnd() -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fakegpu_nccl_fail(communicator: *mut Communicator, rank: c_int, error: c_int) {
     let named = unsafe { communicator.as_ref() }.map(|communicator| communicator.world);
-    machine::with(|machine| {
+    machine::change(|machine| {
         let newest = machine.worlds.keys().next_back().copied();
         if let Some(world) = named.or(newest) {
             machine.worlds.entry(world).or_default().errors.insert(rank as usize, error);
@@ -348,7 +348,7 @@ pub unsafe extern "C" fn fakegpu_nccl_fail(communicator: *mut Communicator, rank
 /// Sets the error that a rank of an older communicator gets. `back` counts from the newest, 0. For tests.
 #[unsafe(no_mangle)]
 pub extern "C" fn fakegpu_nccl_fail_older(back: c_int, rank: c_int, error: c_int) {
-    machine::with(|machine| {
+    machine::change(|machine| {
         if let Some(world) = machine.worlds.values_mut().rev().nth(back.max(0) as usize) {
             world.errors.insert(rank as usize, error);
         }

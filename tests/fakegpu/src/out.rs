@@ -5,12 +5,12 @@ use std::ffi::c_int;
 /// The code for success in all four libraries.
 pub(crate) const SUCCESS: c_int = 0;
 
-/// Writes `value` to `to` and returns success.
+/// Writes `value` to `place` and returns success.
 ///
 /// # Safety
-/// `to` must be valid for a write.
-pub(crate) unsafe fn give<T>(to: *mut T, value: T) -> c_int {
+/// `place` must be valid for a write.
+pub(crate) unsafe fn give<T>(place: *mut T, value: T) -> c_int {
     // SAFETY: the caller guarantees it.
-    unsafe { to.write(value) };
+    unsafe { place.write(value) };
     SUCCESS
 }

@@ -48,16 +48,16 @@ fn began() -> Option<Instant> {
 
 /// Returns the time of the machine's clock in nanoseconds since 1970.
 fn wall_clock() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i64)
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_nanos() as i64)
 }
 
 /// Returns the current time on the clock of CUPTI's records.
 pub(crate) fn now() -> i64 {
-    real().map_or_else(wall_clock, |_| since_1970(host()))
+    real().map_or_else(wall_clock, |_| unix_nanos(host()))
 }
 
 /// Converts a time to nanoseconds since 1970.
-pub(crate) fn since_1970(time: i64) -> i64 {
+pub(crate) fn unix_nanos(time: i64) -> i64 {
     real().map_or(VIRTUAL_EPOCH, |(_, began)| began) + time
 }
 

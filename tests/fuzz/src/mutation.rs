@@ -184,8 +184,8 @@ impl Mutation {
             }
             Operation::Graft => {
                 let other = &entries[self.other.index(entries.len())];
-                let from = self.value as usize % (other.len() + 1);
-                insert(bytes, at, &other[from..other.len().min(from + self.length)]);
+                let start = self.value as usize % (other.len() + 1);
+                insert(bytes, at, &other[start..other.len().min(start + self.length)]);
             }
             Operation::Word => replace_word(bytes, self.place, &words[self.other.index(words.len())]),
             Operation::WordInserted => insert(bytes, at, &words[self.other.index(words.len())]),
@@ -210,10 +210,10 @@ fn insert(bytes: &mut Vec<u8>, at: usize, more: &[u8]) {
     bytes.splice(at..at, more.iter().copied());
 }
 
-/// Overwrites as many bytes as `with` has, or fewer at the end.
-fn overwrite(bytes: &mut Vec<u8>, at: usize, with: &[u8]) {
-    let end = bytes.len().min(at + with.len());
-    bytes.splice(at..end, with.iter().copied());
+/// Overwrites as many bytes as `replacement` has, or fewer at the end.
+fn overwrite(bytes: &mut Vec<u8>, at: usize, replacement: &[u8]) {
+    let end = bytes.len().min(at + replacement.len());
+    bytes.splice(at..end, replacement.iter().copied());
 }
 
 fn varint(mut value: u64) -> Vec<u8> {

@@ -58,13 +58,13 @@ impl Drop for Crossover {
 
 /// Binds all threads of a process to one core. Threads that have ended are ignored.
 pub fn bind(pid: u32, core: usize) {
-    let mut one = CpuSet::new();
-    one.set(core);
+    let mut core_set = CpuSet::new();
+    core_set.set(core);
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     for thread in threads {
         let number = thread.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw);
         if let Some(number) = number {
-            let _ended = sched_setaffinity(Some(number), &one);
+            let _ended = sched_setaffinity(Some(number), &core_set);
         }
     }
 }

@@ -72,7 +72,7 @@ pub struct Heartbeats {
 impl Heartbeats {
     /// Creates the heartbeats of the simulation's ranks.
     #[must_use]
-    pub fn after(simulation: &Simulation) -> Self {
+    pub fn new(simulation: &Simulation) -> Self {
         let mut lasts: Vec<Batch> = Vec::new();
         for batch in simulation.batches.iter().map(|received| &received.batch) {
             match lasts.iter_mut().find(|last| last.rank == batch.rank) {

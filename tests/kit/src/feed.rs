@@ -59,14 +59,14 @@ impl Feed {
         Ok(())
     }
 
-    /// Sends `rounds` rounds at the interval `every`. A late round is sent at once.
+    /// Sends `rounds` rounds `interval` apart. A late round is sent at once.
     ///
     /// # Errors
     /// Returns an error if the server rejects a batch.
-    pub fn send_paced(&mut self, rounds: usize, every: Duration, address: &str) -> anyhow::Result<()> {
+    pub fn send_paced(&mut self, rounds: usize, interval: Duration, address: &str) -> anyhow::Result<()> {
         let began = Instant::now();
         for round in 0..rounds.min(self.rounds.len()) {
-            let due = began + every * round as u32;
+            let due = began + interval * round as u32;
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
             self.send_round(address)?;
         }

@@ -119,19 +119,19 @@ fn checks(truth: &Value, first: &Value, steps: f64) -> Value {
         None => first["culprit"] == "all",
     };
     let cause = truth["causes"].as_array().is_some_and(|causes| causes.contains(&first["cause"]));
-    let every = truth["every"].as_u64().map(|every| first["recurrence"]["every_steps"] == every);
+    let has_period = truth["every"].as_u64().map(|period| first["recurrence"]["every_steps"] == period);
     let sentence = first["sentence"].as_str().unwrap_or_default();
     let names = |key: &str| truth[key].as_str().map(|text| sentence.contains(text));
-    let each = first["recurrence"]["nanos"].as_f64();
+    let cost_each_time = first["recurrence"]["nanos"].as_f64();
     // What a job times in each step may come to others now and then, as the batches of several loader workers.
     let is_each = truth["every"].is_u64() || truth["causes"][0] == "hang" || truth["each"] == true;
     let per_step = || {
         let times = first["recurrence"]["times"].as_f64()?;
-        Some(each? * times / steps)
+        Some(cost_each_time? * times / steps)
     };
-    let cost = if is_each { each } else { per_step().or(first["cost_nanos_per_step"].as_f64()) };
+    let cost = if is_each { cost_each_time } else { per_step().or(first["cost_nanos_per_step"].as_f64()) };
     let planted = truth["mean_s"].as_f64().or(truth["seconds"].as_f64());
-    let within =
+    let is_cost_close =
         cost.zip(planted).map(|(cost, planted)| (cost / 1e9 - planted).abs() <= COST_WITHIN * planted);
     let grows = truth["grows_s_per_1000"].as_f64().map(|truth| {
         let said = first["growth"]["nanos_per_thousand_steps"].as_f64();
@@ -140,10 +140,10 @@ fn checks(truth: &Value, first: &Value, steps: f64) -> Value {
     json!({
         "who": who,
         "cause": cause,
-        "every": every,
+        "every": has_period,
         "line": names("line"),
         "function": names("function"),
-        "cost": within,
+        "cost": is_cost_close,
         "grows": grows,
     })
 }

@@ -55,8 +55,8 @@ pub fn collective(step: u64, at: u32) -> Event {
 /// Returns a batch that ends all `steps`, each with `collectives` collectives.
 #[must_use]
 pub fn steps(run: &str, world_size: u32, seq: u64, steps: std::ops::Range<u64>, collectives: u32) -> Batch {
-    let of_step = |step| (0..collectives).map(move |at| collective(step, at)).chain([end_of(step)]);
-    Batch { events: steps.flat_map(of_step).collect(), ..empty(run, world_size, seq) }
+    let events = |step| (0..collectives).map(move |at| collective(step, at)).chain([end_of(step)]);
+    Batch { events: steps.flat_map(events).collect(), ..empty(run, world_size, seq) }
 }
 
 /// Returns a batch with one span of each of `steps`, none of which ends.

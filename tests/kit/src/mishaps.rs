@@ -20,12 +20,12 @@ pub struct Found {
     pub total: Value,
 }
 
-/// Makes `count` runs, with the seeds from `first` on. Passes each run that ends differently to `each` at once, and the counts
+/// Makes `count` runs, with the seeds from `first` on. Passes each run that ends differently to `record` at once, and the counts
 /// so far from time to time. Returns `None` and prints the reason on standard error if PyTorch is not available.
 ///
 /// # Errors
 /// Returns an error if the runs cannot be made.
-pub fn run(first: usize, count: usize, mut each: impl FnMut(&Value)) -> anyhow::Result<Option<Found>> {
+pub fn run(first: usize, count: usize, mut record: impl FnMut(&Value)) -> anyhow::Result<Option<Found>> {
     if !torch::is_installed()? {
         return Ok(None);
     }
@@ -48,7 +48,7 @@ pub fn run(first: usize, count: usize, mut each: impl FnMut(&Value)) -> anyhow::
     let (mut different, mut total) = (Vec::new(), None);
     for line in lines {
         let line: Value = serde_json::from_str(&line?)?;
-        each(&line);
+        record(&line);
         match line["what"].as_str() {
             Some("different") => different.push(line),
             _ => total = Some(line),

@@ -160,10 +160,10 @@ impl Monitoring {
     pub fn wait_for(
         &self,
         what: &str,
-        within: Duration,
+        limit: Duration,
         is: impl Fn(&Message) -> bool,
     ) -> anyhow::Result<Message> {
-        let deadline = Instant::now() + within;
+        let deadline = Instant::now() + limit;
         let mut others = Vec::new();
         while let Ok(message) = self.messages.recv_timeout(deadline.saturating_duration_since(Instant::now()))
         {
@@ -172,7 +172,7 @@ impl Monitoring {
             }
             others.push(message);
         }
-        anyhow::bail!("no {what} within {within:?}; received {others:#?}")
+        anyhow::bail!("no {what} within {limit:?}; received {others:#?}")
     }
 
     /// Returns all received messages that were not waited for.

@@ -86,9 +86,9 @@ fn wheels(name: &str, what: &str, version: &str, pinned: &[&str]) -> anyhow::Res
         return Ok(None);
     }
     let there = fetch::once(what, &root, version, || {
-        let to = root.to_string_lossy();
+        let folder = root.to_string_lossy();
         let install = ["install", "--quiet", "--disable-pip-version-check", "--no-deps"];
-        let bounds = ["--retries", "1", "--timeout", "20", "--target", &to];
+        let bounds = ["--retries", "1", "--timeout", "20", "--target", &folder];
         fetch::succeed(&python.join("bin/pip"), &[&install[..], &bounds, pinned].concat())
     })?;
     Ok(there.then_some(root))

@@ -70,8 +70,8 @@ impl<'a> Pipelined<'a> {
         let properties = WriterProperties::builder().set_compression(Compression::UNCOMPRESSED).build();
         let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties))?;
         let mut group = writer.next_row_group()?;
-        let whole = |of: &dyn Fn(&Operation) -> usize| {
-            operations.iter().map(|operation| of(operation) as i64).collect::<Vec<_>>()
+        let whole = |number: &dyn Fn(&Operation) -> usize| {
+            operations.iter().map(|operation| number(operation) as i64).collect::<Vec<_>>()
         };
         let rank = |(stage, data_parallel): (usize, usize)| stage * self.data_parallel + data_parallel;
         for numbers in [
@@ -88,7 +88,7 @@ impl<'a> Pipelined<'a> {
         let mut column = group.next_column()?.context("a column")?;
         column.typed::<ByteArrayType>().write_batch(&names, None, None)?;
         column.close()?;
-        let seconds = |of: fn(&Operation) -> f64| operations.iter().map(of).collect::<Vec<_>>();
+        let seconds = |time: fn(&Operation) -> f64| operations.iter().map(time).collect::<Vec<_>>();
         for times in
             [seconds(|operation| operation.begin), seconds(|operation| operation.end - operation.begin)]
         {

@@ -66,18 +66,18 @@ impl Job {
     #[must_use]
     pub fn draw(seed: u64, has_stalls: bool) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(seed ^ 0x7261_6e6b);
-        let mut between =
+        let mut log_uniform =
             |least: f64, most: f64| (least.ln() + random.random::<f64>() * (most / least).ln()).exp();
-        let compute = between(10e6, 200e6);
-        let bucket_bytes = between(256e3, 25e6) as u64;
-        let buckets = between(2.0, 12.9) as usize;
+        let compute = log_uniform(10e6, 200e6);
+        let bucket_bytes = log_uniform(256e3, 25e6) as u64;
+        let buckets = log_uniform(2.0, 12.9) as usize;
         // Together, all transfers take this share of backward, which is two thirds of compute.
-        let transfers = between(0.05, 1.2) * compute * 2.0 / 3.0 / buckets as f64;
-        let of_latency = between(0.01, 0.3);
-        let jitter = between(0.002, 0.04);
-        let sequence_spread = between(0.002, 0.08);
-        let stall = between(0.2, 2.0) * compute;
-        let stall_one_in = if has_stalls { between(20.0, 200.0) as u64 } else { 0 };
+        let transfers = log_uniform(0.05, 1.2) * compute * 2.0 / 3.0 / buckets as f64;
+        let latency_share = log_uniform(0.01, 0.3);
+        let jitter = log_uniform(0.002, 0.04);
+        let sequence_spread = log_uniform(0.002, 0.08);
+        let stall = log_uniform(0.2, 2.0) * compute;
+        let stall_one_in = if has_stalls { log_uniform(20.0, 200.0) as u64 } else { 0 };
         let ranks = [2, 4, 8][random.random_range(0..3)];
         let latency = if random.random() { Latency::Ring } else { Latency::Tree };
         let plan = Plan {
@@ -89,8 +89,8 @@ impl Job {
             compute: compute as i64,
             jitter,
             sequence_spread: if random.random() { sequence_spread } else { 0.0 },
-            alpha: (transfers * of_latency) as i64,
-            beta: transfers * (1.0 - of_latency) / bucket_bytes as f64,
+            alpha: (transfers * latency_share) as i64,
+            beta: transfers * (1.0 - latency_share) / bucket_bytes as f64,
             stall_one_in,
             stall: stall as i64,
             ..Plan::small(seed)
@@ -99,7 +99,7 @@ impl Job {
     }
 
     /// Returns the job on another number of ranks, with the batch per rank unchanged.
-    fn on(&self, ranks: usize) -> Plan {
+    fn scaled_to(&self, ranks: usize) -> Plan {
         let share = |ranks: usize| 1.0 - 1.0 / ranks as f64;
         let hops = self.latency.hops(ranks) / self.latency.hops(self.plan.ranks);
         let volume = share(ranks) / share(self.plan.ranks);
@@ -115,7 +115,7 @@ impl Job {
 
     /// Returns the mean step time on so many ranks, in nanoseconds.
     fn truth(&self, ranks: usize) -> f64 {
-        let steps = Simulation::truth(&self.on(ranks));
+        let steps = Simulation::truth(&self.scaled_to(ranks));
         let ends =
             steps.first().zip(steps.last()).map(|(first, last)| StepTruth::end(last) - StepTruth::end(first));
         ends.unwrap_or(0) as f64 / (steps.len() - 1) as f64

@@ -68,12 +68,12 @@ fn path(name: &str, date: &str, extension: &str) -> PathBuf {
 /// Returns the folder of results: `PACELINE_BENCH_OUT`, or `benches/results` of the repository.
 #[must_use]
 pub fn folder() -> PathBuf {
-    let of_repository = || {
+    let repository_folder = || {
         let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
         let mut results = above.map(|folder| folder.join("benches/results"));
         results.find(|folder| folder.is_dir()).unwrap_or_else(|| PathBuf::from("benches/results"))
     };
-    env::var_os("PACELINE_BENCH_OUT").map_or_else(of_repository, PathBuf::from)
+    env::var_os("PACELINE_BENCH_OUT").map_or_else(repository_folder, PathBuf::from)
 }
 
 fn first_line(path: &str) -> Option<String> {

@@ -37,9 +37,9 @@ impl Simulation {
     #[must_use]
     pub fn run(plan: &Plan) -> Self {
         let steps = timeline::steps(plan, &plan.faults);
-        let without = timeline::steps(plan, &[]);
+        let healthy = timeline::steps(plan, &[]);
         let end = |steps: &[StepTruth]| steps.last().map_or(0, StepTruth::end);
-        let cost = (end(&steps) - end(&without)) as f64 / plan.steps as f64;
+        let cost = (end(&steps) - end(&healthy)) as f64 / plan.steps as f64;
         let mut random = ChaCha8Rng::seed_from_u64(plan.seed ^ 0x5eed_c10c);
         let clocks = clocks::draw(plan, &mut random);
         let batches = sending::batches(plan, &steps, &clocks, &mut random);

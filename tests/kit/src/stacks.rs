@@ -14,12 +14,12 @@ pub fn sampled(mut simulation: Simulation, slow: usize) -> Simulation {
     let other = usize::from(slow == 0);
     for rank in [slow, other] {
         let share = if rank == slow { 60 } else { 3 };
-        let mut of_rank =
+        let mut received =
             simulation.batches.iter_mut().filter(|received| received.batch.rank.0 as usize == rank);
-        if let Some(received) = of_rank.next_back() {
-            let until = received.batch.anchor.mono;
+        if let Some(received) = received.next_back() {
+            let end = received.batch.anchor.mono;
             let outcome = StacksOutcome::Sampled(profile(share));
-            received.batch.notes.push(Note::Stacks(Stacks { request: 1, from: until, until, outcome }));
+            received.batch.notes.push(Note::Stacks(Stacks { request: 1, from: end, until: end, outcome }));
         }
     }
     simulation

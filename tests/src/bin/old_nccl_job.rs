@@ -164,11 +164,11 @@ impl Job {
 
     /// Makes the urgent stream wait for the compute stream.
     fn join(&self) -> anyhow::Result<()> {
-        self.after(self.compute, self.urgent)
+        self.order(self.compute, self.urgent)
     }
 
     /// Makes `then` wait for all work on `first`.
-    fn after(&self, first: Handle, then: Handle) -> anyhow::Result<()> {
+    fn order(&self, first: Handle, then: Handle) -> anyhow::Result<()> {
         // SAFETY: the types are those of cuda.h, and the handles belong to this job.
         unsafe {
             let record: unsafe extern "C" fn(Handle, Handle) -> c_int = bound(c"cuEventRecord")?;
@@ -209,7 +209,7 @@ impl Job {
             self.message(c"ncclRecv", received)?;
         } else {
             self.message(c"ncclRecv", sent)?;
-            self.after(self.urgent, self.compute)?;
+            self.order(self.urgent, self.compute)?;
             self.compute(BACKWARD[1])?;
             self.join()?;
             self.message(c"ncclSend", received)?;
@@ -244,8 +244,8 @@ impl Job {
 
     /// Runs a step whose phases the job reports. The update is not waited for, so the host is ahead of the device.
     fn step_of_phases(&mut self, phases: &Phases) -> anyhow::Result<()> {
-        phases.around(FORWARD, self, |job| job.compute(2_000_000))?;
-        phases.around(BACKWARD_PASS, self, |job| {
+        phases.run_phase(FORWARD, self, |job| job.compute(2_000_000))?;
+        phases.run_phase(BACKWARD_PASS, self, |job| {
             for (len, nanos) in BUCKETS.into_iter().zip(BACKWARD) {
                 job.compute(nanos)?;
                 job.join()?;
@@ -253,8 +253,8 @@ impl Job {
             }
             Ok(())
         })?;
-        self.after(self.urgent, self.compute)?;
-        phases.around(UPDATE, self, |job| job.compute(1_000_000))?;
+        self.order(self.urgent, self.compute)?;
+        phases.run_phase(UPDATE, self, |job| job.compute(1_000_000))?;
         self.finish()
     }
 
@@ -274,7 +274,7 @@ struct Phases {
 }
 
 impl Phases {
-    fn of_the_preloaded_library() -> anyhow::Result<Self> {
+    fn from_preloaded_library() -> anyhow::Result<Self> {
         // SAFETY: the types are those of `attach/src/hooks/pytorch/device_phases.rs`.
         let (new, begins, ends) = unsafe {
             (
@@ -286,7 +286,7 @@ impl Phases {
         Ok(Self { begins, ends, numbers: [new(), new(), new()] })
     }
 
-    fn around(
+    fn run_phase(
         &self,
         phase: u8,
         job: &mut Job,
@@ -316,7 +316,7 @@ fn main() -> anyhow::Result<()> {
         other.join().map_err(|_| anyhow::anyhow!("the other stage panicked"))??;
     } else if options.phases {
         let mut job = Job::start(0, 1)?;
-        let phases = Phases::of_the_preloaded_library()?;
+        let phases = Phases::from_preloaded_library()?;
         (0..steps).try_for_each(|_| job.step_of_phases(&phases))?;
     } else {
         let mut job = Job::start(0, if options.alone { 0 } else { 1 })?;

@@ -54,7 +54,7 @@ fn said(report: &Report, number: impl Fn(u32) -> u32) -> Vec<Said> {
         }
         Culprit::All => Culprit::All,
     };
-    let of = |verdict: &Verdict| {
+    let summary = |verdict: &Verdict| {
         (
             verdict.culprit.as_ref().map(renamed),
             verdict.cause,
@@ -65,7 +65,7 @@ fn said(report: &Report, number: impl Fn(u32) -> u32) -> Vec<Said> {
             verdict.example_step,
         )
     };
-    let mut said: Vec<Said> = report.verdicts.iter().chain(&report.notes).map(of).collect();
+    let mut said: Vec<Said> = report.verdicts.iter().chain(&report.notes).map(summary).collect();
     said.sort_by_key(|said| format!("{said:?}"));
     said
 }
@@ -144,11 +144,11 @@ fn without_an_innocent_rank_the_culprit_stays_the_same_and_no_other_is_blamed() 
             let report = report(&left);
             let blamed: Vec<(&Option<Culprit>, Cause)> =
                 report.verdicts.iter().map(|verdict| (&verdict.culprit, verdict.cause)).collect();
-            let of_ranks = blamed.iter().filter(|(culprit, _)| **culprit != Some(Culprit::All));
+            let blamed_ranks = blamed.iter().filter(|(culprit, _)| **culprit != Some(Culprit::All));
             let expected = Some(Culprit::Rank(number(2)));
-            assert!(of_ranks.clone().count() > 0, "{kind:?} without {innocent}: {blamed:?}");
+            assert!(blamed_ranks.clone().count() > 0, "{kind:?} without {innocent}: {blamed:?}");
             assert!(
-                of_ranks.clone().all(|(culprit, _)| **culprit == expected),
+                blamed_ranks.clone().all(|(culprit, _)| **culprit == expected),
                 "{kind:?} without {innocent}: {blamed:?}"
             );
         }

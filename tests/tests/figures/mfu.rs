@@ -21,13 +21,13 @@ fn stated(workload: impl Fn(u32) -> Option<Workload>) -> Report {
 
 #[test]
 fn the_operations_of_all_samples_are_compared_with_the_peak_of_all_ranks() {
-    let of = |rank: u32| Workload {
+    let workload = |rank: u32| Workload {
         flops_per_sample: 1_000_000,
         hardware_flops_per_sample: 1_500_000,
         peak_flops_per_second: if rank == 0 { 3_000_000_000_000 } else { 1_000_000_000_000 },
         ..Workload::default()
     };
-    let report = stated(|rank| Some(of(rank)));
+    let report = stated(|rank| Some(workload(rank)));
     let throughput = report.throughput.value().expect("the simulated job counts its samples");
     let used = &report.flops_utilization;
     let mfu = used.model.value().expect("all is stated");

@@ -10,8 +10,8 @@ const JOBS: u64 = 20;
 fn checked(has_stalls: bool) -> anyhow::Result<Vec<Checked>> {
     let mut all = Vec::new();
     for seed in 1..=JOBS {
-        let of_job = Job::draw(seed, has_stalls).check();
-        all.extend(of_job.map_err(|missing| anyhow::anyhow!("job {seed}: {missing}"))?);
+        let checked = Job::draw(seed, has_stalls).check();
+        all.extend(checked.map_err(|missing| anyhow::anyhow!("job {seed}: {missing}"))?);
     }
     Ok(all)
 }

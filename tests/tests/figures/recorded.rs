@@ -82,8 +82,9 @@ fn steps(trace: &Trace) -> Vec<Vec<Recorded>> {
         let [launch, start, end] = [launch, work.begin, work.end].map(|time| time + trace.base_nanos);
         Some(Recorded { function: function(work)?, launch, start, end })
     };
-    let of_step = |step: &DeviceStep| step.work.iter().filter_map(|&at| recorded(&trace.work[at])).collect();
-    device_steps(trace).iter().map(of_step).collect()
+    let collectives =
+        |step: &DeviceStep| step.work.iter().filter_map(|&at| recorded(&trace.work[at])).collect();
+    device_steps(trace).iter().map(collectives).collect()
 }
 
 /// Returns the collectives of one step by rank: of the last step that is recorded alike on all ranks.
@@ -105,15 +106,15 @@ fn one_step(traces: &[Trace]) -> Vec<Vec<Recorded>> {
 
 /// Adds a sleep on rank `asleep` before its collective at `before`. The other ranks wait in that collective.
 fn with_sleep(step: &[Vec<Recorded>], asleep: usize, before: usize) -> Vec<Vec<Recorded>> {
-    let of_rank = |(rank, own): (usize, &Vec<Recorded>)| {
-        let slept = |(at, one): (usize, &Recorded)| match at {
-            at if at < before => *one,
-            at if at == before && rank != asleep => Recorded { end: one.end + SLEEP_NANOS, ..*one },
-            _ => one.later(SLEEP_NANOS),
+    let delayed = |(rank, own): (usize, &Vec<Recorded>)| {
+        let slept = |(at, recorded): (usize, &Recorded)| match at {
+            at if at < before => *recorded,
+            at if at == before && rank != asleep => Recorded { end: recorded.end + SLEEP_NANOS, ..*recorded },
+            _ => recorded.later(SLEEP_NANOS),
         };
         own.iter().enumerate().map(slept).collect()
     };
-    step.iter().enumerate().map(of_rank).collect()
+    step.iter().enumerate().map(delayed).collect()
 }
 
 /// Returns the time from one play of a step to the next, in nanoseconds.
@@ -211,11 +212,11 @@ fn batch(set: &str, (rank, ranks): (usize, usize), events: Vec<Event>, end: i64)
 fn judged(set: &str, step: &[Vec<Recorded>]) -> anyhow::Result<Value> {
     let length = length(step);
     let times = JUDGED_STEPS.max(PLAYED_NANOS / length);
-    let of_rank = |(rank, own): (usize, &Vec<Recorded>)| {
+    let received = |(rank, own): (usize, &Vec<Recorded>)| {
         let (end, events) = ((times + 1) * length, records(own, length, times));
         Received { at: ServerNanos(end), batch: batch(set, (rank, step.len()), events, end) }
     };
-    let batches: Vec<Received> = step.iter().enumerate().map(of_rank).collect();
+    let batches: Vec<Received> = step.iter().enumerate().map(received).collect();
     let data = tempfile::tempdir()?;
     store(data.path(), &batches)?;
     report(data.path(), "latest")

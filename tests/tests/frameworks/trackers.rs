@@ -45,7 +45,7 @@ fn found(python: &Path) -> anyhow::Result<Value> {
 fn is_a_course(name: &str, values: &Value) -> anyhow::Result<()> {
     let values: Vec<(f64, f64)> = serde_json::from_value(values.clone()).with_context(|| name.to_owned())?;
     ensure!(!values.is_empty(), "{name} has no values");
-    ensure!(values.is_sorted_by(|one, next| one.0 < next.0), "{name}: {values:?}");
+    ensure!(values.is_sorted_by(|value, next| value.0 < next.0), "{name}: {values:?}");
     // Rank 1 sleeps for 20 ms in each step, and rank 0 waits.
     let (least, most) = if name == FIGURES[0] { (0.02, 2.0) } else { (0.0, 1.0) };
     ensure!(values.iter().all(|&(_, value)| (least..most).contains(&value)), "{name}: {values:?}");

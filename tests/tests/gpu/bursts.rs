@@ -116,8 +116,8 @@ fn a_rank_without_cupti_gives_a_reason_and_invalid_requests_are_refused() -> any
     let said = String::from_utf8_lossy(&burst(&[])?.stdout).into_owned();
     ensure!(said.contains("CUPTI cannot be opened: ") && said.contains("libcupti.so.13"), "{said}");
     let last_step = || get_json(&format!("{}/api/v1/runs", server.address)).ok()?[0]["last_step"].as_u64();
-    let before = last_step();
-    wait_until("the job to continue", || (last_step() > before).then_some(()))?;
+    let last_before = last_step();
+    wait_until("the job to continue", || (last_step() > last_before).then_some(()))?;
     for (more, complaint) in [
         (&["--rank", "7"][..], "the run has no rank 7"),
         (&["no-such-run"], "there is no run"),
@@ -163,11 +163,11 @@ impl ByEvents {
         let (mut found, mut last) = (Self::default(), None);
         for line in lines {
             let cells: Vec<i64> = line.split(',').map(|cell| cell.parse().unwrap_or(0)).collect();
-            let before = last.replace((cells[step], cells[ready]));
+            let previous = last.replace((cells[step], cells[ready]));
             if from <= cells[start] && cells[end] <= until {
                 found.all += cells[end] - cells[start];
                 found.hidden += cells[hidden];
-                let first = before.filter(|(step_before, _)| *step_before == cells[step]);
+                let first = previous.filter(|(step_before, _)| *step_before == cells[step]);
                 found.gaps += first.map_or(0, |(_, ready_first)| cells[ready] - ready_first - BACKWARD_NANOS);
             }
         }
@@ -209,8 +209,8 @@ fn a_burst_and_events_agree_on_collectives_in_host_memory() -> anyhow::Result<()
     // kernel.
     let kernels = outcome["kernels"].as_array().cloned().unwrap_or_default();
     let launched = |name: &str, phase: &str| {
-        let of = kernels.iter().find(|kernel| kernel["name"] == name && kernel["phase"] == phase);
-        of.and_then(|kernel| kernel["calls"].as_f64()).unwrap_or(f64::NAN)
+        let found = kernels.iter().find(|kernel| kernel["name"] == name && kernel["phase"] == phase);
+        found.and_then(|kernel| kernel["calls"].as_f64()).unwrap_or(f64::NAN)
     };
     let (backward, optimizer) = (launched("spin_ns", "backward"), launched("spin_ns", "optimizer"));
     ensure!((1.9..2.1).contains(&(backward / optimizer)), "{outcome}");

@@ -40,16 +40,16 @@ fn all_releases_have_the_assumed_numbers() -> anyhow::Result<()> {
         else {
             return Ok(());
         };
-        let of = |include| -> anyhow::Result<Headers<'_>> {
+        let headers_of = |include| -> anyhow::Result<Headers<'_>> {
             let folders = vec![
                 headers::folder_of(&cupti, "cupti_activity.h")?,
                 headers::folder_of(&runtime, "cuda.h")?,
             ];
             Ok(Headers { include, folders, besides: &[HOST_DEFINES] })
         };
-        of(&["cupti_result.h", "cupti_activity.h"])?
+        headers_of(&["cupti_result.h", "cupti_activity.h"])?
             .hold(&format!("CUPTI {version}"), &gpu::cupti::assumptions())?;
-        of(&["cuda.h"])?.hold(
+        headers_of(&["cuda.h"])?.hold(
             &format!("CUDA {runtime_version}"),
             &[gpu::driver::assumptions(), gpu::meter::assumptions()].concat(),
         )?;

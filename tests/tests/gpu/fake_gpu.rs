@@ -270,9 +270,9 @@ fn a_burst_records_every_kernel_and_copy_and_yields_to_other_tools() -> anyhow::
     drop(unfinished);
     launch(c"spin_ns", 7, stream);
     let quiet = Burst::start(Some(&library))?.finish()?;
-    let of_stream = |record: &&Record| matches!(record, Record::Kernel { place, .. } if place.stream as usize == stream.addr());
+    let is_on_stream = |record: &&Record| matches!(record, Record::Kernel { place, .. } if place.stream as usize == stream.addr());
     ensure!(
-        !quiet.records.iter().any(|record| of_stream(&record)),
+        !quiet.records.iter().any(|record| is_on_stream(&record)),
         "kernels between bursts, or of an unfinished burst, were recorded"
     );
     Ok(())

@@ -89,16 +89,16 @@ fn recorded(collector: &Collector, size: u32) -> Vec<Recorded> {
     let mut all: Vec<Recorded> = (0..size).map(|_| Recorded::default()).collect();
     for batch in collector.batches.try_iter() {
         assert!(batch.drops.is_empty(), "records were lost: {:?}", batch.drops);
-        let of_rank = &mut all[batch.rank.0 as usize];
-        of_rank.devices.extend(batch.notes.into_iter().filter_map(|note| {
+        let rank = &mut all[batch.rank.0 as usize];
+        rank.devices.extend(batch.notes.into_iter().filter_map(|note| {
             let Note::Device(sample) = note else { return None };
             Some(sample)
         }));
         for event in batch.events {
             match event {
-                Event::Bucket(record) => of_rank.buckets.push(record),
-                Event::Span(span) => of_rank.spans.push(span),
-                Event::Step(step) => of_rank.steps.push(step),
+                Event::Bucket(record) => rank.buckets.push(record),
+                Event::Span(span) => rank.spans.push(span),
+                Event::Step(step) => rank.steps.push(step),
                 Event::Started(_) => {}
             }
         }
@@ -118,14 +118,14 @@ fn transfer(bucket: i64, ranks_per_node: Option<u32>) -> i64 {
     let Some(ranks) = ranks_per_node.map(i64::from) else { return collective(floats) };
     // Shards have a multiple of four floats.
     let shard = (floats + 4 * ranks - 1) / (4 * ranks) * 4;
-    let (within, across) = (collective(shard * ranks), collective(shard));
-    within + across + within
+    let (node, place) = (collective(shard * ranks), collective(shard));
+    node + place + node
 }
 
 /// Computes each rank's step from the lengths of its backward kernels: (ready, start, end) of each bucket and the end
 /// of the wait, relative to the start of the first kernel. A bucket ends on all ranks one transfer after the last rank
 /// has started it, with nodes too.
-fn by_hand(kernels: &[i64], ranks_per_node: Option<u32>) -> Vec<(Vec<[i64; 3]>, i64)> {
+fn expected_steps(kernels: &[i64], ranks_per_node: Option<u32>) -> Vec<(Vec<[i64; 3]>, i64)> {
     let ready = |kernel: i64, bucket: i64| (bucket + 1) * (kernel + SCALE);
     let mut ends = Vec::new();
     let mut free = i64::MIN;
@@ -134,7 +134,7 @@ fn by_hand(kernels: &[i64], ranks_per_node: Option<u32>) -> Vec<(Vec<[i64; 3]>, 
         free = last.max(free) + transfer(bucket, ranks_per_node);
         ends.push(free);
     }
-    let of = |&kernel: &i64| {
+    let rank_step = |&kernel: &i64| {
         let mut free = i64::MIN;
         let mut bucket = |(bucket, &end): (i64, &i64)| {
             let start = ready(kernel, bucket).max(std::mem::replace(&mut free, end));
@@ -143,7 +143,7 @@ fn by_hand(kernels: &[i64], ranks_per_node: Option<u32>) -> Vec<(Vec<[i64; 3]>, 
         let buckets: Vec<[i64; 3]> = (0..).zip(&ends).map(&mut bucket).collect();
         (buckets, ends[ends.len() - 1])
     };
-    kernels.iter().map(of).collect()
+    kernels.iter().map(rank_step).collect()
 }
 
 fn check_times(kernels: &[u64], ranks_per_node: Option<u32>) -> anyhow::Result<()> {
@@ -161,7 +161,7 @@ fn check_times(kernels: &[u64], ranks_per_node: Option<u32>) -> anyhow::Result<(
         );
     }
     let signed: Vec<i64> = kernels.iter().map(|&kernel| kernel.cast_signed()).collect();
-    let expected = by_hand(&signed, ranks_per_node);
+    let expected = expected_steps(&signed, ranks_per_node);
     for (rank, (recorded, (buckets, wait_end))) in
         recorded(&collector, size).iter().zip(&expected).enumerate()
     {
@@ -171,12 +171,12 @@ fn check_times(kernels: &[u64], ranks_per_node: Option<u32>) -> anyhow::Result<(
             recorded.devices.first().with_context(|| format!("rank {rank} did not report its device"))?;
         let bus = if rank % 2 == 0 { "0000:01:00.0" } else { "0000:02:00.0" };
         ensure!(device.device == format!("Fake GPU at {bus}"), "{device:?}");
-        let of_step = |step| recorded.buckets.iter().filter(move |record| record.step == Step(step));
+        let step_records = |step| recorded.buckets.iter().filter(move |record| record.step == Step(step));
         // Only the first step is compared. Afterwards the ranks begin their steps at different times, because of the
         // copy at the end of a step.
-        let first = of_step(0).next().context("there is no first bucket")?;
+        let first = step_records(0).next().context("there is no first bucket")?;
         let begin = first.ready.0 - buckets[0][0];
-        for (record, &[ready, start, end]) in of_step(0).zip(buckets) {
+        for (record, &[ready, start, end]) in step_records(0).zip(buckets) {
             let what = |time| format!("rank {rank}, {}: {time}", record.bucket);
             assert_near(record.ready.0 - begin, ready, &what("ready"));
             assert_near(record.start.0 - begin, start, &what("start"));
@@ -195,8 +195,8 @@ fn check_times(kernels: &[u64], ranks_per_node: Option<u32>) -> anyhow::Result<(
         let optimizer = span(SpanKind::Optimizer)?;
         // In virtual time, the host waited for the last collective and then looked at the result, some microseconds
         // later.
-        let after = optimizer.begin.0 - begin - *wait_end;
-        assert!((0..=10_000).contains(&after), "the optimizer begins {after} ns after the wait");
+        let delay = optimizer.begin.0 - begin - *wait_end;
+        assert!((0..=10_000).contains(&delay), "the optimizer begins {delay} ns after the wait");
         // Copying one megabyte to the host takes 5 us plus 1 ns per ten bytes. In between, the host makes one call.
         let copy = 5_000 + 100_000;
         let took = optimizer.end.0 - optimizer.begin.0 - copy - OPTIMIZER.cast_signed();
@@ -209,7 +209,9 @@ fn check_times(kernels: &[u64], ranks_per_node: Option<u32>) -> anyhow::Result<(
 fn two_ranks_have_the_times_computed_by_hand() -> anyhow::Result<()> {
     // Rank 1 computes longer, so its buckets are ready 200, 400 and 600 us after those of rank 0.
     let [fast, slow] = [300_000, 500_000];
-    let [(of_fast, _), (of_slow, end)] = &by_hand(&[fast, slow], None)[..] else { unreachable!("two ranks") };
+    let [(of_fast, _), (of_slow, end)] = &expected_steps(&[fast, slow], None)[..] else {
+        unreachable!("two ranks")
+    };
     assert_eq!(of_fast[1], [604_000, 722_000, 1_224_000], "starts after bucket 0, waits for rank 1");
     assert_eq!((of_slow[1], *end), ([1_004_000, 1_004_000, 1_224_000], 1_726_000));
     check_times(&[fast.cast_unsigned(), slow.cast_unsigned()], None)
@@ -226,7 +228,7 @@ fn a_bucket_reduced_over_nodes_is_recorded_as_one_collective() -> anyhow::Result
     // A megabyte within the node, half of it across nodes, a megabyte within the node. The last rank starts 200 us
     // after the first.
     let kernels = [300_000, 500_000, 400_000, 350_000];
-    let expected = by_hand(&kernels, Some(2));
+    let expected = expected_steps(&kernels, Some(2));
     assert_eq!(expected[0].0[0], [302_000, 302_000, 502_000 + 220_000 + 120_000 + 220_000]);
     assert_eq!(expected[3].0[1], [704_000, 1_062_000, 1_062_000 + 560_000]);
     check_times(&kernels.map(i64::cast_unsigned), Some(2))

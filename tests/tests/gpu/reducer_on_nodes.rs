@@ -59,13 +59,13 @@ fn averages(samples: &[u64], ranks_per_node: Option<u32>) -> anyhow::Result<Vec<
 
 /// Returns the averages by definition.
 fn expected(samples: &[u64]) -> Vec<Option<Vec<f32>>> {
-    let of = |id: usize, index: usize| -> f32 {
+    let average = |id: usize, index: usize| -> f32 {
         let used = (0..).zip(samples).filter(|(rank, _)| id != 4 || *rank == 1);
         used.map(|(rank, &samples)| value(rank, 2, id, index) * samples as f32 / 8.0).sum()
     };
     let all = LENS.iter().enumerate().map(|(id, &len)| {
-        let average = (0..len).map(|index| of(id, index)).collect();
-        Some(average).filter(|_| id != 3)
+        let averages = (0..len).map(|index| average(id, index)).collect();
+        Some(averages).filter(|_| id != 3)
     });
     all.collect()
 }

@@ -63,15 +63,16 @@ fn rebuilt(torch: &Torch) -> anyhow::Result<()> {
     );
     let elements: u64 = list(&second["buckets"], "elements")
         .iter()
-        .flat_map(|of| of.as_array().into_iter().flatten())
+        .flat_map(|sizes| sizes.as_array().into_iter().flatten())
         .filter_map(Value::as_u64)
         .sum();
     ensure!(elements == 3 * (300 * 300 + 300) + 2 * 300 + 3_010, "{second:#}");
     // Each of the module's buckets is named in the report, and no other collective.
     let named: Vec<&Value> =
-        list(&report["buckets"], "parameters").into_iter().filter(|of| !of.is_null()).collect();
-    let first_names: Vec<&Value> = named.iter().map(|of| &of["first"][0]).collect();
-    let expected: Vec<&Value> = told["rebuilt"].as_array().into_iter().flatten().map(|of| &of[0]).collect();
+        list(&report["buckets"], "parameters").into_iter().filter(|named| !named.is_null()).collect();
+    let first_names: Vec<&Value> = named.iter().map(|list| &list["first"][0]).collect();
+    let expected: Vec<&Value> =
+        told["rebuilt"].as_array().into_iter().flatten().map(|list| &list[0]).collect();
     ensure!(first_names == expected, "{:#}\n{told:#}", report["buckets"]);
     ensure!(setting(&report, "ddp bucket_cap_mb") == Some("0.5"), "{:#}", report["attributes"]);
     ensure!(setting(&report, "ddp broadcast_buffers") == Some("yes"), "{:#}", report["attributes"]);
@@ -87,7 +88,7 @@ fn unused(torch: &Torch) -> anyhow::Result<()> {
     ensure!(json!(list(&only["buckets"], "bytes")) == told["first"], "{only:#}");
     let names: Vec<&Value> = list(&only["buckets"], "parameters")
         .into_iter()
-        .flat_map(|of| of.as_array().into_iter().flatten())
+        .flat_map(|names| names.as_array().into_iter().flatten())
         .collect();
     let unused = only["unused"].as_array().context("no unused parameters")?;
     let mut unused: Vec<&Value> =

@@ -101,8 +101,9 @@ fn messages_of_a_pipeline_stage_are_timed() -> anyhow::Result<()> {
     let (report, _) = observed("22005", &["--stages", "--steps", "600"])?;
     let (sent, received) = (f64::from(1 << 20), f64::from(1 << 18));
     let buckets = report["buckets"].as_array().cloned().unwrap_or_default();
-    let of = |function: &str, floats: f64| -> anyhow::Result<f64> {
-        let is_it = |one: &&Value| one["function"] == function && number(one, "/bytes") == 4.0 * floats;
+    let transfer_nanos = |function: &str, floats: f64| -> anyhow::Result<f64> {
+        let is_it =
+            |bucket: &&Value| bucket["function"] == function && number(bucket, "/bytes") == 4.0 * floats;
         let found = buckets.iter().find(is_it);
         Ok(number(
             found.ok_or_else(|| anyhow::anyhow!("no {function} of {floats}: {report}"))?,
@@ -110,13 +111,13 @@ fn messages_of_a_pipeline_stage_are_timed() -> anyhow::Result<()> {
         ))
     };
     // The other stage is waiting already, so the message takes only its transfer time.
-    let found = of("send_receive", sent)?;
+    let found = transfer_nanos("send_receive", sent)?;
     ensure!((found - collective_nanos(sent)).abs() < 200.0, "{found}, not {}", collective_nanos(sent));
     // The other stage computes for 3 ms, beginning when it has received the message.
-    let found = of("send_receive", received)? - 3e6;
+    let found = transfer_nanos("send_receive", received)? - 3e6;
     let least = collective_nanos(received);
     ensure!((least - 200.0..least + 300_000.0).contains(&found), "found {found} and 3 ms, expected {least}");
-    let found = of("all_reduce", received)?;
+    let found = transfer_nanos("all_reduce", received)?;
     ensure!((least - 200.0..least + 100_000.0).contains(&found), "found {found}, expected {least}");
     // 6 ms of compute without the wait.
     let computed = number(&report, "/ledger/0/backward_nanos") / number(&report, "/steps") / 1e6;

@@ -112,7 +112,7 @@ fn groups_are_distinguished_and_a_late_rank_delays_its_own_group_first() -> anyh
 }
 
 /// Returns the report of four ranks. Versions before 2.27 do not report the number of ranks of a communicator.
-fn of_four(mode: &str, interface: &str) -> anyhow::Result<Value> {
+fn report_of_four(mode: &str, interface: &str) -> anyhow::Result<Value> {
     let data = tempfile::tempdir()?;
     let data_text = data.path().to_string_lossy();
     let stand_in = program("nccl_stand_in");
@@ -128,11 +128,13 @@ fn of_four(mode: &str, interface: &str) -> anyhow::Result<Value> {
 #[test]
 fn a_slow_pipeline_stage_is_named_from_messages_between_neighbors() -> anyhow::Result<()> {
     for interface in ["3", "6"] {
-        let report = of_four("--pipeline", interface)?;
+        let report = report_of_four("--pipeline", interface)?;
         let (all, neighbors) = (&report["groups"][0], &report["groups"][1]);
         ensure!(all["functions"][0] == "all_reduce", "{}", report["groups"]);
         ensure!(
-            neighbors["functions"].as_array().is_some_and(|of| of.len() == 1 && of[0] == "send_receive"),
+            neighbors["functions"]
+                .as_array()
+                .is_some_and(|functions| functions.len() == 1 && functions[0] == "send_receive"),
             "{}",
             report["groups"]
         );
@@ -148,7 +150,7 @@ fn a_slow_pipeline_stage_is_named_from_messages_between_neighbors() -> anyhow::R
 /// Tests two exchanges of each rank with all others, followed by gradients.
 #[test]
 fn an_exchange_with_all_ranks_is_one_all_to_all() -> anyhow::Result<()> {
-    let report = of_four("--experts", "5")?;
+    let report = report_of_four("--experts", "5")?;
     let group = &report["groups"][0];
     ensure!(report["groups"].as_array().map(Vec::len) == Some(1), "{}", report["groups"]);
     ensure!(group["cost"]["collectives"] == 5.0, "{group}");

@@ -68,8 +68,8 @@ fn has_lines(lines: &[SpanLine]) -> anyhow::Result<()> {
         (SpanKind::Compilation, "compilation"),
     ] {
         let is_of_script = |line: &&SpanLine| Path::new(&line.frame.file).ends_with(SCRIPT);
-        let of_kind = lines.iter().filter(|line| line.kind == kind).filter(is_of_script);
-        let found: BTreeSet<u32> = of_kind.map(|line| line.frame.line).collect();
+        let matching = lines.iter().filter(|line| line.kind == kind).filter(is_of_script);
+        let found: BTreeSet<u32> = matching.map(|line| line.frame.line).collect();
         ensure!(found == lines_of(what)?, "{what}: {lines:#?}");
     }
     Ok(())

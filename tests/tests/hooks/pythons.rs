@@ -28,13 +28,14 @@ fn interpreter(version: &str) -> Option<PathBuf> {
     let name = format!("python{version}");
     let paths = env::var_os("PATH").unwrap_or_default();
     let pyenv = Path::new(&env::var_os("HOME")?).join(".pyenv/versions");
-    let of_pyenv = pyenv.read_dir().into_iter().flatten().flatten().map(|found| found.path().join("bin"));
+    let pyenv_folders =
+        pyenv.read_dir().into_iter().flatten().flatten().map(|found| found.path().join("bin"));
     let runs = |python: &PathBuf| {
         // pyenv has a program in PATH that fails if the version is not selected. Debian's Python may have no venv.
         let probe = Command::new(python).args(["-c", "import ensurepip, venv"]).output();
         probe.is_ok_and(|output| output.status.success())
     };
-    env::split_paths(&paths).chain(of_pyenv).map(|folder| folder.join(&name)).find(runs)
+    env::split_paths(&paths).chain(pyenv_folders).map(|folder| folder.join(&name)).find(runs)
 }
 
 /// Returns PyTorch for an interpreter. That of this machine's own Python serves other tests as well.

@@ -267,10 +267,11 @@ fn a_pytorch_job_with_sparse_gradients_is_observed() -> anyhow::Result<()> {
     ensure!((60..150).contains(&steps), "{steps} steps: {report:#}");
     // The rows of the embedding, and the layer's weights and biases in 32-bit floats.
     let buckets = report["buckets"].as_array().into_iter().flatten();
-    let mut buckets: Vec<_> = buckets.map(|of| (of["bytes"].as_u64(), of["collectives"].as_u64())).collect();
+    let mut buckets: Vec<_> =
+        buckets.map(|bucket| (bucket["bytes"].as_u64(), bucket["collectives"].as_u64())).collect();
     buckets.sort_unstable();
     ensure!(buckets == [(Some(0), Some(steps)), (Some(17 * 16 * 4), Some(steps))], "{buckets:?}");
-    let has_bandwidth = |of: &&Value| of["algbw"].is_number();
+    let has_bandwidth = |bucket: &&Value| bucket["algbw"].is_number();
     let measured: Vec<_> = report["buckets"].as_array().into_iter().flatten().filter(has_bandwidth).collect();
     ensure!(measured.len() == 1 && measured[0]["bytes"] != 0, "a size of 0 is unknown: {measured:?}");
     Ok(())

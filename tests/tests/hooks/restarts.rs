@@ -68,8 +68,8 @@ fn awaited(data: &Path) -> anyhow::Result<Vec<bool>> {
     Ok(awaited)
 }
 
-fn waits(of: &Value) -> Vec<bool> {
-    match of {
+fn waits(value: &Value) -> Vec<bool> {
+    match value {
         Value::Object(note) if note.get("note").is_some_and(|kind| kind == "waits") => {
             vec![!note["waiting"].is_null()]
         }

@@ -12,7 +12,7 @@ use super::views::{Page, plan, quiet, says};
 /// The index of the Buckets view.
 const BUCKETS: usize = 2;
 
-fn in_address(browser: &Browser, key: &str, value: &str) -> anyhow::Result<()> {
+fn wait_for_parameter(browser: &Browser, key: &str, value: &str) -> anyhow::Result<()> {
     let script = format!("return new URLSearchParams(location.search).get('{key}') === '{value}'");
     browser.wait(&format!("{key}={value} in the address"), &script).map(drop)
 }
@@ -25,7 +25,7 @@ fn the_sentence_names_the_last_rank_and_shows_it() -> anyhow::Result<()> {
     page.open(&run, BUCKETS, "?step=150")?;
     says(browser, "waits", "Rank 2 starts bucket [0-9]+ last. 3 ranks wait for it, 1[0-9.]+ ms on average")?;
     browser.click("[data-testid=show-waits]")?;
-    in_address(browser, "rank", "2")?;
+    wait_for_parameter(browser, "rank", "2")?;
     says(browser, "bucket-detail", "last to start")?;
     // Before the fault, waits are short.
     page.open(&run, BUCKETS, "?step=50")?;
@@ -82,11 +82,11 @@ fn many_ranks_fold_and_a_pinned_one_stays_in_view() -> anyhow::Result<()> {
     says(browser, "waits", "Rank 613 starts bucket")?;
     says(browser, "folded", "1,020 other ranks are folded")?;
     browser.click("[data-testid=pin]")?;
-    in_address(browser, "pin", "7")?;
+    wait_for_parameter(browser, "pin", "7")?;
     browser.type_keys("\u{e00c}")?;
     says(browser, "folded", "1,020 other ranks are folded")?;
     browser.click("[data-testid=rows-all]")?;
-    in_address(browser, "rows", "all")?;
+    wait_for_parameter(browser, "rows", "all")?;
     says(browser, "folded", "^$")?;
     quiet(browser)
 }

@@ -102,7 +102,7 @@ fn a_verdict_of_slow_compute_requests_bursts_from_the_rank_and_from_a_healthy_on
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
     let simulation = simulated(3, 0, 1_980);
-    let mut beats = Heartbeats::after(&simulation);
+    let mut beats = Heartbeats::new(&simulation);
     let mut feed = Feed::new(simulation);
     feed.send_all_but(1, &server.address)?;
     let mut beat = |rank: usize, notes: Vec<Note>| beats.send(rank, notes, &server.address);
@@ -145,7 +145,7 @@ fn the_page_shows_devices_and_requests_bursts() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
     let simulation = simulated(4, throttle::THERMAL, 1_350);
-    let mut beats = Heartbeats::after(&simulation);
+    let mut beats = Heartbeats::new(&simulation);
     let mut feed = Feed::new(simulation);
     feed.send_all_but(1, &server.address)?;
     browser.open(&format!("{}/runs/{}/utilization", server.address, feed.run))?;
@@ -234,8 +234,8 @@ fn a_critical_error_of_a_device_is_marked_on_the_time_line() -> anyhow::Result<(
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
     let mut simulation = simulated(5, 0, 1_980);
-    let of_rank_1 = simulation.batches.iter_mut().filter(|received| received.batch.rank.0 == 1);
-    let notes = of_rank_1.flat_map(|received| &mut received.batch.notes);
+    let rank_1 = simulation.batches.iter_mut().filter(|received| received.batch.rank.0 == 1);
+    let notes = rank_1.flat_map(|received| &mut received.batch.notes);
     let samples: Vec<_> =
         notes.filter_map(|note| if let Note::Device(sample) = note { Some(sample) } else { None }).collect();
     let half = samples.len() / 2;
@@ -266,7 +266,7 @@ fn a_sample_with_a_broken_time_does_not_hide_later_ones() -> anyhow::Result<()> 
         let (run, end) = (simulation.received(), simulation.end());
         for (rank, history) in run.usage(Usage::SmClock).iter().enumerate() {
             let last_second = (ServerNanos(end.0 - 1_000_000_000), end);
-            let clock = history.values().within(last_second);
+            let clock = history.values().value_within(last_second);
             let drawn = if rank == SLOW { 1.35e9 } else { 1.98e9 };
             ensure!(clock == drawn, "rank {rank}, a sample at {broken}: {clock}");
         }

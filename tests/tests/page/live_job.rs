@@ -37,7 +37,7 @@ const LAST_STEP: &str = "const shown = document.querySelector('[data-testid=last
     const last = /[0-9]/.test(shown) ? Number(shown.replace(/[^0-9]/g, '')) : null;";
 
 /// Waits until the page shows a step after `step` without user action.
-fn beyond(browser: &Browser, step: u64) -> anyhow::Result<()> {
+fn wait_for_step_after(browser: &Browser, step: u64) -> anyhow::Result<()> {
     let script = format!("{LAST_STEP} return last !== null && last > {step}");
     browser.wait(&format!("a step after {step}"), &script).map(drop)
 }
@@ -227,8 +227,8 @@ fn appears_and_opens(browser: &Browser) -> anyhow::Result<()> {
     browser.click("[data-testid=runs-table] .name a")?;
     connection(browser, "live")?;
     let first = last_step(browser)?;
-    beyond(browser, first)?;
-    beyond(browser, first + 3)
+    wait_for_step_after(browser, first)?;
+    wait_for_step_after(browser, first + 3)
 }
 
 fn names_the_straggler(browser: &Browser) -> anyhow::Result<()> {
@@ -337,7 +337,7 @@ fn buckets(browser: &Browser) -> anyhow::Result<()> {
         "const step = new URLSearchParams(location.search).get('step'); return step && Number(step)",
     )?;
     let kept = kept.as_u64().context("no number")?;
-    beyond(browser, kept + 10)?;
+    wait_for_step_after(browser, kept + 10)?;
     assert_eq!(browser.run(&format!("{step} return step"))?, kept, "the view left the selected step");
     Ok(())
 }
@@ -361,7 +361,7 @@ fn pause(browser: &Browser, server: &Server) -> anyhow::Result<()> {
     connection(browser, "live")?;
     browser.wait("the address to follow the newest step", &format!("{at} return at === null"))?;
     let step = last_step(browser)?;
-    beyond(browser, step)
+    wait_for_step_after(browser, step)
 }
 
 /// Checks that the page reports a stopped server and keeps its contents, and that it continues once the server is back.
@@ -374,7 +374,7 @@ fn survives_the_server(browser: &Browser, server: Server, data: &Path) -> anyhow
     assert!(browser.text("verdict")?.contains("ank 2"), "the verdict disappeared");
     let server = Server::start_at(data, &listen)?;
     connection(browser, "live")?;
-    beyond(browser, step + 3)?;
+    wait_for_step_after(browser, step + 3)?;
     let notice = "return !document.querySelector('[data-testid=stale-notice]')";
     browser.wait("the notice to go", notice)?;
     // Chromium reports connections that a stopped server refuses, and a chart may ask before the page knows that the

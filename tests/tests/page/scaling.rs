@@ -52,18 +52,18 @@ fn every_view_shows_the_ratio_of_throughputs_as_measured_efficiency() -> anyhow:
         let runs = runs.as_array().into_iter().flatten();
         runs.into_iter().find(|run| run["ranks_expected"] == ranks).context("a run is missing")
     };
-    let (one, two) = (by_ranks(1)?, by_ranks(2)?);
+    let (single, double) = (by_ranks(1)?, by_ranks(2)?);
     ensure!(
-        one["batch"] == two["batch"] && one["batch"] == 128.0,
-        "expected 2 sequences of 64 characters: {one} {two}"
+        single["batch"] == double["batch"] && single["batch"] == 128.0,
+        "expected 2 sequences of 64 characters: {single} {double}"
     );
-    let expected = number(two, "/throughput")? / number(one, "/throughput")? / 2.0;
-    let id = two["run"].as_str().context("the run has no id")?;
+    let expected = number(double, "/throughput")? / number(single, "/throughput")? / 2.0;
+    let id = double["run"].as_str().context("the run has no id")?;
 
-    let of_api = get_json(&format!("{}/api/v1/runs/{id}", server.address))?;
-    let measured = number(&of_api, "/scaling_efficiency/measured")?;
+    let summary = get_json(&format!("{}/api/v1/runs/{id}", server.address))?;
+    let measured = number(&summary, "/scaling_efficiency/measured")?;
     ensure!(is_close(measured, expected), "{measured}, but throughputs give {expected}");
-    ensure!(of_api["baseline"]["run"] == one["run"], "{}", of_api["baseline"]);
+    ensure!(summary["baseline"]["run"] == single["run"], "{}", summary["baseline"]);
 
     let scaling = get_json(&format!("{}/api/v1/runs/{id}/scaling", server.address))?;
     let point = |ranks: u64| {
@@ -101,7 +101,7 @@ fn every_view_shows_the_ratio_of_throughputs_as_measured_efficiency() -> anyhow:
     let from_disk = report(data.path(), id)?;
     ensure!(is_close(number(&from_disk, "/scaling_efficiency/measured")?, expected), "{from_disk:#}");
     let data_path = data.path().to_string_lossy();
-    let baseline = one["run"].as_str().context("the run has no id")?;
+    let baseline = single["run"].as_str().context("the run has no id")?;
     let (compared, _) = said(&paceline(&["compare", baseline, id, "--data", &data_path])?);
     let row = compared.lines().find(|line| line.contains("efficiency, measured")).unwrap_or_default();
     ensure!(row.contains(&percent), "{percent}: {compared}");
@@ -135,13 +135,13 @@ fn a_run_with_the_same_total_batch_is_measured_as_strong_scaling() -> anyhow::Re
         Ok(printed)
     };
     train("1")?;
-    let one = report(data.path(), "latest")?;
+    let single = report(data.path(), "latest")?;
     let printed = train("2")?;
-    let two = report(data.path(), "latest")?;
-    ensure!(number(&one, "/batch")? == 2.0 * number(&two, "/batch")?, "{one:#} {two:#}");
-    let expected = number(&two, "/throughput")? / number(&one, "/throughput")? / 2.0;
-    let measured = number(&two, "/scaling_efficiency/measured")?;
-    ensure!(is_close(measured, expected) && two["baseline"]["rule"] == "strong", "{two:#}");
+    let double = report(data.path(), "latest")?;
+    ensure!(number(&single, "/batch")? == 2.0 * number(&double, "/batch")?, "{single:#} {double:#}");
+    let expected = number(&double, "/throughput")? / number(&single, "/throughput")? / 2.0;
+    let measured = number(&double, "/scaling_efficiency/measured")?;
+    ensure!(is_close(measured, expected) && double["baseline"]["rule"] == "strong", "{double:#}");
     ensure!(printed.contains("(strong scaling: throughput per rank against"), "{printed}");
     Ok(())
 }

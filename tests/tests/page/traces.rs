@@ -30,7 +30,7 @@ fn trace(micros: u32) -> std::io::Result<Vec<u8>> {
 
 /// Stores a capture in which ranks 2 and 0 sent a trace, and rank 1 refused.
 fn store(data: &Path, run: &str) -> anyhow::Result<()> {
-    let captures = Captures::of(Layout::new(data).folder(&RunId::new(run)?));
+    let captures = Captures::new(Layout::new(data).folder(&RunId::new(run)?));
     let ranks = vec![Rank(2), Rank(0), Rank(1)];
     captures.begin(&Asked { id: 1_000, first_step: Step(699), steps: 1, automatic: true, ranks })?;
     for (rank, micros, first) in [(2, 900, 700), (0, 100, 699)] {

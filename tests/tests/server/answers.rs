@@ -206,7 +206,7 @@ async fn ranks_that_a_run_does_not_have_are_an_error_that_names_those_it_has() -
 /// The runs of this test hold what cannot be dropped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_server_refuses_new_runs_and_large_ones_and_serves_the_others() -> anyhow::Result<()> {
-    let asked = Asked::new(Collection::within(16 << 20))?;
+    let asked = Asked::new(Collection::with_limit(16 << 20))?;
     ensure!(asked.send(&hostile::steps("small", 1, 0, 0..1, 1)).await?.status == StatusCode::OK);
     let mut sent = 0;
     let refused = loop {

@@ -104,11 +104,11 @@ fn a_check_without_usable_input_exits_with_2() -> anyhow::Result<()> {
     let wrong = data.path().join("wrong.json");
     std::fs::write(&wrong, "{}")?;
     let wrong = wrong.to_string_lossy();
-    for (against, complaint) in
+    for (baseline, complaint) in
         [(&*wrong, "is not a report of this version"), ("unknown", "there is no run \"unknown\"")]
     {
         let (code, _, complained) =
-            said(&["check", &wrong, "--against", against, "--max-step-time", "+3%", "--data", &data_text])?;
+            said(&["check", &wrong, "--against", baseline, "--max-step-time", "+3%", "--data", &data_text])?;
         assert_eq!(code, 2, "{complained}");
         assert!(complained.contains(complaint), "{complained}");
     }

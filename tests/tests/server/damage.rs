@@ -61,11 +61,11 @@ fn runs(data: &Path) -> anyhow::Result<String> {
 fn a_run_has_all_its_steps_although_its_server_was_killed_twice() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let run = RunId::new("r")?;
-    for from in [0, 50, 100] {
+    for first in [0, 50, 100] {
         let server = Server::start(data.path())?;
-        server.send((from..from + 49).map(|seq| one_step(&run, seq)))?;
-        if from < 100 {
-            server.send([one_step(&run, from + 49)])?;
+        server.send((first..first + 49).map(|seq| one_step(&run, seq)))?;
+        if first < 100 {
+            server.send([one_step(&run, first + 49)])?;
         } else {
             server.send([one_step_and_goodbye(&run, 149)])?;
             wait_until_sealed(data.path(), &run)?;
@@ -165,18 +165,18 @@ fn a_second_process_of_an_active_rank_is_refused_and_a_restarted_one_is_not() ->
     let data = tempfile::tempdir()?;
     let run = RunId::new("r")?;
     let server = Server::start(data.path())?;
-    let of =
+    let batch =
         |incarnation: u64, seq: u64| Batch { incarnation: Incarnation(incarnation), ..one_step(&run, seq) };
-    server.send([of(u64::MAX, 0)])?;
-    let (status, error) = server.post(&of(5, 0))?;
+    server.send([batch(u64::MAX, 0)])?;
+    let (status, error) = server.post(&batch(5, 0))?;
     assert_eq!(status, 503, "{error}");
     assert!(error.contains("rank 0 of run r is taken"), "{error}");
     // The first process sends for longer than the grace period after a process's end.
     let mut seq = 0;
     let refusal = wait_until("a refusal", || {
         seq += 1;
-        server.send([of(u64::MAX, seq)]).ok()?;
-        server.post(&of(5, 0)).ok().filter(|(status, _)| *status == 409)
+        server.send([batch(u64::MAX, seq)]).ok()?;
+        server.post(&batch(5, 0)).ok().filter(|(status, _)| *status == 409)
     })?;
     assert!(refusal.1.contains("two processes claim to be rank 0"), "{}", refusal.1);
     let refused = wait_until("the refusal in the report", || {
@@ -186,7 +186,7 @@ fn a_second_process_of_an_active_rank_is_refused_and_a_restarted_one_is_not() ->
     assert!(refused.contains("1 batch was refused"), "{refused}");
     // The first process stops. Its successor has an earlier incarnation, as after a clock that was set back.
     wait_until("the successor to be accepted", || {
-        server.post(&of(5, 1)).ok().filter(|(status, _)| *status == 200)
+        server.post(&batch(5, 1)).ok().filter(|(status, _)| *status == 200)
     })?;
     Ok(())
 }

@@ -88,13 +88,13 @@ struct Found {
 fn documents() -> anyhow::Result<Vec<(String, String)>> {
     let mut all = Vec::new();
     for pattern in DOCUMENTS {
-        let before = all.len();
+        let count_before = all.len();
         for path in glob::glob(&format!("{ROOT}/{pattern}"))? {
             let path = path?;
             let name = path.strip_prefix(ROOT)?.display().to_string();
             all.push((name, fs::read_to_string(&path)?));
         }
-        ensure!(all.len() > before, "there is no {pattern}");
+        ensure!(all.len() > count_before, "there is no {pattern}");
     }
     Ok(all)
 }
@@ -121,7 +121,7 @@ fn blocks(name: &str, text: &str) -> anyhow::Result<Vec<(usize, String)>> {
 }
 
 /// Returns a line without its comment. A number sign within a word is none.
-fn without_comment(line: &str) -> &str {
+fn strip_comment(line: &str) -> &str {
     let comment =
         line.match_indices('#').find(|(at, _)| line[..*at].ends_with(char::is_whitespace) || *at == 0);
     comment.map_or(line, |(at, _)| &line[..at]).trim()
@@ -135,7 +135,7 @@ fn commands() -> anyhow::Result<Vec<Found>> {
             let checked = Command::new("bash").args(["-n", "-c", &block]).output()?;
             ensure!(checked.status.success(), "{name}:{first}: {}", said(&checked).1);
             let lines = block.replace("\\\n", " ");
-            let lines = lines.lines().map(without_comment).filter(|line| !line.is_empty());
+            let lines = lines.lines().map(strip_comment).filter(|line| !line.is_empty());
             found.extend(
                 lines.map(|line| Found { place: format!("{name}:{first}"), command: line.to_owned() }),
             );

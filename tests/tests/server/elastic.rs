@@ -70,16 +70,16 @@ fn a_job_goes_on_with_another_number_of_ranks() -> anyhow::Result<()> {
     let gap = gap(&live, "other_worlds").unwrap_or_default();
     ensure!(gap == "100 steps have another number of ranks than 3, and are left out", "{gap}");
     let attempts = live["goodput"]["attempts"].as_array().cloned().unwrap_or_default();
-    let each = |of: &str| attempts.iter().map(|attempt| attempt[of].clone()).collect::<Vec<_>>();
-    ensure!(each("ranks") == [4, 2, 3], "{attempts:#?}");
-    ensure!(each("steps") == [json!([0, 99]), json!([80, 99]), json!([100, 149])], "{attempts:#?}");
+    let values = |key: &str| attempts.iter().map(|attempt| attempt[key].clone()).collect::<Vec<_>>();
+    ensure!(values("ranks") == [4, 2, 3], "{attempts:#?}");
+    ensure!(values("steps") == [json!([0, 99]), json!([80, 99]), json!([100, 149])], "{attempts:#?}");
     let wall = live["goodput"]["wall_nanos"].as_u64().unwrap_or_default();
     let sum = sum_of_uses(&live["goodput"]);
     ensure!(2 * wall < sum && sum < 4 * wall, "{:#}", live["goodput"]);
 
     // Earlier steps have their own ranks.
-    let before = get_json(&format!("{api}?steps=50..90"))?;
-    ensure!(before["ranks"] == 4 && before["ledger"].as_array().map(Vec::len) == Some(4), "{before:#}");
+    let earlier = get_json(&format!("{api}?steps=50..90"))?;
+    ensure!(earlier["ranks"] == 4 && earlier["ledger"].as_array().map(Vec::len) == Some(4), "{earlier:#}");
     for (step, ranks) in [(60, 4), (120, 3)] {
         let shown = Waterfall::decode(&get_bytes(&format!("{api}/steps/{step}/waterfall"))?)?;
         ensure!(shown.rank.len() == ranks, "step {step}: {:?}", shown.rank);

@@ -111,9 +111,9 @@ fn the_sums_of_a_table_agree_with_the_analysis() -> anyhow::Result<()> {
     assert_eq!(rows.len(), 10 * 4 * 4, "the table does not have ten steps of four ranks and four buckets");
     let run = simulation.received();
     for (rank, ours) in overlaps(&run, (10, 19)) {
-        let of_rank = || rows.iter().filter(|row| row[1] == i64::from(rank));
+        let rank_rows = || rows.iter().filter(|row| row[1] == i64::from(rank));
         let (hidden, whole): (i64, i64) =
-            of_rank().fold((0, 0), |sum, row| (sum.0 + row[5], sum.1 + row[3] - row[2]));
+            rank_rows().fold((0, 0), |sum, row| (sum.0 + row[5], sum.1 + row[3] - row[2]));
         assert!((hidden as f64 / whole as f64 - ours).abs() < 1e-6, "rank {rank}");
     }
     for row in &rows {
@@ -130,7 +130,7 @@ fn steps_that_left_memory_are_exported_from_disk() -> anyhow::Result<()> {
     let plan = Plan { ranks: 8, ranks_per_host: 8, steps: 6_000, buckets: 40, ..Plan::small(1) };
     let simulation = Simulation::run(&plan);
     assert!(
-        simulation.received().between(Step(0), Step(4), usize::MAX, None).placed.is_empty(),
+        simulation.received().placed_steps(Step(0), Step(4), usize::MAX, None).placed.is_empty(),
         "the run is too small to leave memory"
     );
     store(data.path(), &simulation.batches)?;

@@ -25,8 +25,8 @@ pub fn start(server: &Server, run: &str, ranks: usize, words: &[&str]) -> anyhow
 fn printed(rank: &mut Child) -> anyhow::Result<(i64, i64)> {
     let mut text = String::new();
     rank.stdout.take().context("no output")?.read_to_string(&mut text)?;
-    let time = |of: &str| -> anyhow::Result<i64> {
-        let line = text.lines().find_map(|line| line.strip_prefix(of)).with_context(|| text.clone())?;
+    let time = |prefix: &str| -> anyhow::Result<i64> {
+        let line = text.lines().find_map(|line| line.strip_prefix(prefix)).with_context(|| text.clone())?;
         Ok(line.trim().parse()?)
     };
     Ok((time("begin")?, time("end")?))
@@ -71,11 +71,11 @@ fn a_killed_and_restarted_job_has_every_part_of_its_time_as_planted() -> anyhow:
         ("repeated", 20.0 * 30.0 + 100.0),
         ("recovery", recovery as f64 / millis),
     ];
-    for (of, planted) in planted {
-        let found = live["uses"][of].as_f64().unwrap_or(0.0) / millis;
+    for (time_use, planted) in planted {
+        let found = live["uses"][time_use].as_f64().unwrap_or(0.0) / millis;
         ensure!(
             (found / planted - 1.0).abs() < 0.05,
-            "{of}: planted {planted} ms, found {found} ms: {live:#}"
+            "{time_use}: planted {planted} ms, found {found} ms: {live:#}"
         );
     }
     let sum: u64 =

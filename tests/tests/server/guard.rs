@@ -92,7 +92,7 @@ async fn each_kind_of_malformed_batch_gets_a_clear_4xx() -> anyhow::Result<()> {
     let router = router(app(data.path(), Collection::default(), None)?);
     let simulation = Simulation::run(&Plan { steps: 2, ..Plan::small(1) });
     let good = wire::codec::encode(&simulation.batches[0].batch)?;
-    let with = |at: usize, bytes: &[u8]| {
+    let frame_with = |at: usize, bytes: &[u8]| {
         let mut frame = good.clone();
         frame[at..at + bytes.len()].copy_from_slice(bytes);
         frame
@@ -107,8 +107,8 @@ async fn each_kind_of_malformed_batch_gets_a_clear_4xx() -> anyhow::Result<()> {
         (Vec::new(), 400, "truncated"),
         (b"GET / HTTP/1.1".to_vec(), 400, "not a Paceline batch"),
         (good[..good.len() / 2].to_vec(), 400, "truncated: payload"),
-        (with(4, &[99, 0]), 400, "version 99"),
-        (with(8, &[0xff; 4]), 413, "plain length: 4294967295"),
+        (frame_with(4, &[99, 0]), 400, "version 99"),
+        (frame_with(8, &[0xff; 4]), 413, "plain length: 4294967295"),
         (bomb, 400, "decompress"),
         (vec![0; wire::batch::MAX_WIRE_BYTES + 1], 413, "larger than"),
     ];

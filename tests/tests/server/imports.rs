@@ -78,8 +78,8 @@ fn an_export_of_an_import_is_imported_with_the_same_figures() -> anyhow::Result<
     // Times of the export are whole microseconds, and a step has a dozen.
     let figures = ["/step_time_nanos/mean", "/verdicts/0/cost_nanos_per_step"];
     let parts = ["backward", "exposed_wait", "exposed_transfer", "idle", "other"];
-    let of_rank = |rank: usize| parts.map(|part| format!("/ledger/{rank}/{part}_nanos"));
-    for figure in figures.map(str::to_owned).into_iter().chain((0..4).flat_map(of_rank)) {
+    let ledger_paths = |rank: usize| parts.map(|part| format!("/ledger/{rank}/{part}_nanos"));
+    for figure in figures.map(str::to_owned).into_iter().chain((0..4).flat_map(ledger_paths)) {
         let number = |report: &Value| report.pointer(&figure).and_then(Value::as_f64);
         let (before, after) = (number(&first), number(&second));
         let differ = before.zip(after).map(|(before, after)| (before - after).abs());
@@ -159,10 +159,10 @@ fn figures_of_another_tool_are_printed_and_nothing_is_stored() -> anyhow::Result
     ensure!(row.contains("40.") && out.contains("notes.json is left out: it has no list of events"), "{out}");
     let (out, _) = said(&paceline(&["import", &from, "--like", "hta", "--json", "--data", &to])?);
     let rows: Vec<serde_json::Value> = serde_json::from_str(&out)?;
-    let of = |file: &str| rows.iter().find(|row| row["file"] == file).cloned().unwrap_or_default();
-    let first = of("host_90.1000.pt.trace.json.gz");
+    let row = |file: &str| rows.iter().find(|row| row["file"] == file).cloned().unwrap_or_default();
+    let first = row("host_90.1000.pt.trace.json.gz");
     ensure!(first["overlap_ratio"] == 0.0 && first["compute_nanos"].as_u64() > Some(40_000_000), "{out}");
-    let missing = of("notes.json")["missing"].as_str().unwrap_or_default().to_owned();
+    let missing = row("notes.json")["missing"].as_str().unwrap_or_default().to_owned();
     ensure!(missing.starts_with("it has no list of events"), "{out}");
     ensure!(!data.exists(), "{} exists", data.display());
     Ok(())
@@ -218,24 +218,24 @@ fn what_ran_is_known_by_name() -> anyhow::Result<()> {
         "{evidence}"
     );
     let rows = report["traced"]["rows"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let of = |name: &str| rows.iter().find(|row| row["name"] == name);
-    let gemm = of("gemm").map(|row| (row["kind"].clone(), row["calls"].clone()));
+    let row = |name: &str| rows.iter().find(|row| row["name"] == name);
+    let gemm = row("gemm").map(|row| (row["kind"].clone(), row["calls"].clone()));
     // Of 4 ranks in 3 steps, 4 each.
     ensure!(gemm == Some(("kernel".into(), 48.into())), "{rows:#?}");
-    ensure!(of(RANGE).is_some_and(|row| row["kind"] == "range"), "{rows:#?}");
+    ensure!(row(RANGE).is_some_and(|row| row["kind"] == "range"), "{rows:#?}");
 
     let baseline = report["run"].as_str().unwrap_or_default().to_owned();
     import(&healthy, &data)?;
-    let to = data.to_string_lossy().into_owned();
-    let (compared, _) = said(&paceline(&["compare", &baseline, "latest", "--data", &to])?);
+    let data_text = data.to_string_lossy().into_owned();
+    let (compared, _) = said(&paceline(&["compare", &baseline, "latest", "--data", &data_text])?);
     // One of 4 ranks slept for 80 ms.
     ensure!(compared.lines().any(|line| line.contains(RANGE) && line.contains("−20.0 ms")), "{compared}");
 
     let server = Server::start(&data)?;
     let at = format!("http://{}/api/v1/runs/{baseline}/traced", server.listen());
-    let of_rank = get_json(&format!("{at}?rank=2"))?;
-    let longest = &of_rank[0]["summary"]["rows"][0];
-    ensure!(of_rank[0]["rank"] == 2 && longest["name"] == RANGE, "{of_rank:#}");
+    let found = get_json(&format!("{at}?rank=2"))?;
+    let longest = &found[0]["summary"]["rows"][0];
+    ensure!(found[0]["rank"] == 2 && longest["name"] == RANGE, "{found:#}");
     let compared = get_json(&format!("{at}/comparison?rank=2&against=1"))?;
     let first = &compared["rows"][0];
     ensure!(first["name"] == RANGE && first["own_calls"] == 4.0, "{compared:#}");

@@ -37,9 +37,9 @@ impl Tried {
 
     /// Serves a well-behaved run for some seconds. Returns the largest growth of the server's memory in that time.
     fn grown_while_others_are_served(&self, seconds: u64) -> anyhow::Result<u64> {
-        let until = Instant::now() + Duration::from_secs(seconds);
+        let end = Instant::now() + Duration::from_secs(seconds);
         let (mut most, mut seq) = (0, 0);
-        while Instant::now() < until {
+        while Instant::now() < end {
             let began = Instant::now();
             assert_eq!(self.send(&hostile::steps("bystander", 1, seq, seq..seq + 1, 4))?, 200);
             let took = began.elapsed();

@@ -26,7 +26,7 @@ impl Sender {
     }
 
     /// Sends batches until the answer asks for `millis` between them. Returns how long that took.
-    fn until(&mut self, millis: u64) -> anyhow::Result<Duration> {
+    fn wait_for_interval(&mut self, millis: u64) -> anyhow::Result<Duration> {
         let began = Instant::now();
         wait_until(&format!("a batch every {millis} ms"), || {
             std::thread::sleep(Duration::from_millis(50));
@@ -41,7 +41,7 @@ fn ranks_send_fewer_batches_once_no_one_views_their_run() -> anyhow::Result<()> 
     let mut rank = Sender { server: Server::start(data.path())?, sent: 0 };
     ensure!(rank.send()?.is_none(), "the server does not know the run before its first batch");
     ensure!(rank.send()? == Some(100), "a new run counts as viewed");
-    let began = rank.until(500)?;
+    let began = rank.wait_for_interval(500)?;
     ensure!(began > Duration::from_secs(8), "a new run counts as viewed for 10 s, not {began:?}");
 
     // Neither the list of runs nor the metrics are about one run.
@@ -53,18 +53,18 @@ fn ranks_send_fewer_batches_once_no_one_views_their_run() -> anyhow::Result<()> 
 
     get_json(&format!("{}/api/v1/runs/paced/summary", rank.server.address))?;
     ensure!(rank.send()? == Some(100), "the run is viewed");
-    let viewed = rank.until(500)?;
+    let viewed = rank.wait_for_interval(500)?;
     ensure!(viewed > Duration::from_secs(4), "a request counts for 5 s, not {viewed:?}");
 
     let stream = watch(rank.server.listen(), "paced")?;
-    rank.until(100)?;
+    rank.wait_for_interval(100)?;
     // Longer than one request counts.
-    let until = Instant::now() + Duration::from_secs(7);
-    while Instant::now() < until {
+    let end = Instant::now() + Duration::from_secs(7);
+    while Instant::now() < end {
         ensure!(rank.send()? == Some(100), "a page shows the run");
         std::thread::sleep(Duration::from_millis(100));
     }
     drop(stream);
-    rank.until(500)?;
+    rank.wait_for_interval(500)?;
     Ok(())
 }

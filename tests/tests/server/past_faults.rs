@@ -13,13 +13,13 @@ fn a_fault_of_100_of_3000_steps_is_in_every_report_over_all_steps() -> anyhow::R
     let run = simulation.batches[0].batch.run.to_string();
     store(data.path(), &simulation.batches)?;
 
-    let of_files = report(data.path(), &run)?;
-    let fault = &of_files["past_faults"][0];
-    assert_eq!(fault["culprit"]["rank"], 2, "{of_files:#}");
+    let restored = report(data.path(), &run)?;
+    let fault = &restored["past_faults"][0];
+    assert_eq!(fault["culprit"]["rank"], 2, "{restored:#}");
     assert_eq!(fault["cause"], "input");
     let near = |at: usize, step: u64| fault["steps"][at].as_u64().is_some_and(|is| is.abs_diff(step) <= 2);
     assert!(near(0, 1_200) && near(1, 1_299), "{fault}");
-    assert_eq!(of_files["past_faults"].as_array().map(Vec::len), Some(1));
+    assert_eq!(restored["past_faults"].as_array().map(Vec::len), Some(1));
 
     let text = paceline(&["report", &run, "--data", &data.path().to_string_lossy()])?;
     let text = String::from_utf8(text.stdout)?;
@@ -28,7 +28,7 @@ fn a_fault_of_100_of_3000_steps_is_in_every_report_over_all_steps() -> anyhow::R
     let server = Server::start(data.path())?;
     for window in ["recent", "all"] {
         let served = get_json(&format!("{}/api/v1/runs/{run}?window={window}", server.address))?;
-        assert_eq!(served["past_faults"], of_files["past_faults"], "window={window}");
+        assert_eq!(served["past_faults"], restored["past_faults"], "window={window}");
     }
     Ok(())
 }

@@ -16,13 +16,13 @@ fn a_report_over_a_range_knows_only_the_steps_in_it() -> anyhow::Result<()> {
     let mut feed = Feed::new(Simulation::run(&Plan { steps: 240, faults: vec![fault], ..Plan::small(8) }));
     feed.send_all_but(0, &server.address)?;
     let run = format!("{}/api/v1/runs/{}", server.address, feed.run);
-    let over = |query: &str| get_json(&format!("{run}{query}"));
-    wait_until("the run to complete", || (over("").ok()?["state"] == "completed").then_some(()))?;
+    let report_over = |query: &str| get_json(&format!("{run}{query}"));
+    wait_until("the run to complete", || (report_over("").ok()?["state"] == "completed").then_some(()))?;
 
-    let healthy = over("?steps=20..110")?;
+    let healthy = report_over("?steps=20..110")?;
     ensure!(healthy["step_range"][0] == 20 && healthy["step_range"][1] == 110, "{}", healthy["step_range"]);
     ensure!(healthy["verdicts"].as_array().is_some_and(Vec::is_empty), "{:#}", healthy["verdicts"]);
-    let faulty = over("?steps=130..230")?;
+    let faulty = report_over("?steps=130..230")?;
     ensure!(faulty["verdicts"][0]["culprit"]["rank"] == 2, "{:#}", faulty["verdicts"]);
     let difference =
         (faulty["period_nanos"].as_f64().zip(healthy["period_nanos"].as_f64())).map(|(a, b)| a - b);

@@ -32,10 +32,10 @@ fn streams(app: &App) -> i64 {
     app.metrics.server.live_clients.get()
 }
 
-async fn wait_for(app: &App, count: i64, within: Duration) -> anyhow::Result<Duration> {
+async fn wait_for(app: &App, count: i64, limit: Duration) -> anyhow::Result<Duration> {
     let began = Instant::now();
     while streams(app) != count {
-        ensure!(began.elapsed() < within, "{} streams are open instead of {count}", streams(app));
+        ensure!(began.elapsed() < limit, "{} streams are open instead of {count}", streams(app));
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     Ok(began.elapsed())

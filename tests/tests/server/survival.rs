@@ -113,7 +113,7 @@ fn batches_on_disk(data: &Path, run: &RunId) -> anyhow::Result<Vec<u64>> {
         found.push(received.batch.seq.0);
         Ok::<(), StoreError>(())
     })?;
-    assert_eq!(condition.to_gaps(None), []);
+    assert_eq!(condition.gaps(None), []);
     Ok(found)
 }
 
@@ -126,11 +126,11 @@ fn acknowledged_batches_are_on_disk_whenever_the_server_is_killed() -> anyhow::R
     for life in 0..10_u64 {
         let server = Server::start(data.path())?;
         let started = Arc::new(AtomicBool::new(false));
-        let from = acknowledged.lock().expect("no thread has panicked").last().map_or(0, |seq| seq + 1);
+        let first = acknowledged.lock().expect("no thread has panicked").last().map_or(0, |seq| seq + 1);
         let sender = {
             let (address, run) = (server.address.clone(), run.clone());
             let (acknowledged, started) = (acknowledged.clone(), started.clone());
-            std::thread::spawn(move || send_until_dead(&address, &run, from, &acknowledged, &started))
+            std::thread::spawn(move || send_until_dead(&address, &run, first, &acknowledged, &started))
         };
         wait_until("the first acknowledgment", || started.load(Ordering::Acquire).then_some(()))?;
         // The delay grows, so that the kills hit different moments of the commit.

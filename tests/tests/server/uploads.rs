@@ -24,7 +24,7 @@ struct Form(Vec<u8>);
 
 impl Form {
     /// The traces of the job, plain.
-    fn of_the_job() -> Self {
+    fn from_job() -> Self {
         let traces = JOB.traces().into_iter().enumerate();
         traces.fold(Self::default(), |form, (rank, trace)| {
             form.with(&format!("resnet-{rank}.json"), trace.as_bytes())
@@ -135,13 +135,13 @@ fn an_upload_that_is_cut_stores_nothing_and_makes_room_for_the_next() -> anyhow:
     let server = Server::start(data.path())?;
     let mut stored = 0;
     let mut send = || {
-        let (status, answer) = Form::of_the_job().send(&server, "", &[]).ok()?;
+        let (status, answer) = Form::from_job().send(&server, "", &[]).ok()?;
         stored += usize::from(status == 201);
         Some((status, answer))
     };
     // It holds the only place until it is cut, unless the other import was faster.
     let begun = wait_until("the import to begin", || {
-        let begun = Begun::send(&server, Form::of_the_job(), 0.7).ok()?;
+        let begun = Begun::send(&server, Form::from_job(), 0.7).ok()?;
         std::thread::sleep(Duration::from_millis(100));
         let (status, answer) = send()?;
         let error = answer["error"].as_str().unwrap_or_default();
@@ -162,7 +162,7 @@ fn an_upload_that_is_cut_stores_nothing_and_makes_room_for_the_next() -> anyhow:
 fn a_client_that_ends_early_is_told_so() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
-    let mut begun = Begun::send(&server, Form::of_the_job(), 0.9)?;
+    let mut begun = Begun::send(&server, Form::from_job(), 0.9)?;
     begun.stream.shutdown(Shutdown::Write)?;
     let mut answer = String::new();
     begun.stream.read_to_string(&mut answer)?;
@@ -176,7 +176,7 @@ fn a_client_that_ends_early_is_told_so() -> anyhow::Result<()> {
 fn a_slow_upload_ends_well() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
-    let begun = Begun::send(&server, Form::of_the_job(), 0.5)?;
+    let begun = Begun::send(&server, Form::from_job(), 0.5)?;
     std::thread::sleep(Duration::from_millis(300));
     ensure!(runs(&server)?.is_empty(), "a part of the files became a run");
     let answer = begun.finish()?;
@@ -191,9 +191,9 @@ fn an_import_that_hardly_arrives_is_ended_and_another_gets_its_place() -> anyhow
     let server = Server::start(data.path())?;
     // It holds the only place, unless the other import was faster.
     let (mut slow, busy) = wait_until("the slow import to have the place", || {
-        let slow = Begun::send(&server, Form::of_the_job(), 0.5).ok()?;
+        let slow = Begun::send(&server, Form::from_job(), 0.5).ok()?;
         std::thread::sleep(Duration::from_millis(200));
-        let (status, answer) = Form::of_the_job().send(&server, "", &[]).ok()?;
+        let (status, answer) = Form::from_job().send(&server, "", &[]).ok()?;
         let error = answer["error"].as_str().unwrap_or_default().to_owned();
         (status == 503).then_some((slow, error))
     })?;
@@ -218,7 +218,7 @@ fn an_import_that_hardly_arrives_is_ended_and_another_gets_its_place() -> anyhow
         answer.starts_with("HTTP/1.1 400") && answer.contains("and the slowest rate is 64 KiB"),
         "{answer}"
     );
-    let (status, answer) = Form::of_the_job().send(&server, "", &[])?;
+    let (status, answer) = Form::from_job().send(&server, "", &[])?;
     ensure!(status == 201, "{status} {answer}");
     slow.stream.shutdown(Shutdown::Both).ok();
     drop(dripping.join());
@@ -261,7 +261,7 @@ fn what_is_not_a_job_is_refused_with_the_importers_sentence() -> anyhow::Result<
         (Form::default().with("passwd", b"root:x:0"), "", "the file cannot be imported: passwd: it does"),
         (twice, "", "a.json and b.json both say that they are of rank 0"),
         (text, "", "the part \"name\" of the form is not a file"),
-        (Form::of_the_job(), &format!("?name={}", "x".repeat(300)), "the name of a run has at most 200"),
+        (Form::from_job(), &format!("?name={}", "x".repeat(300)), "the name of a run has at most 200"),
     ] {
         let (status, answer) = form.send(&server, query, &[])?;
         let error = answer["error"].as_str().unwrap_or_default();
@@ -298,7 +298,7 @@ fn only_the_page_and_those_with_the_token_may_import() -> anyhow::Result<()> {
         (&[("cookie", cookie.as_str()), ("origin", server.address.as_str())], 201),
         (&[("authorization", bearer.as_str())], 201),
     ] {
-        let (answered, answer) = Form::of_the_job().send(&server, "", headers)?;
+        let (answered, answer) = Form::from_job().send(&server, "", headers)?;
         ensure!(answered == status, "{headers:?}: {answered} {answer}");
     }
     Ok(())

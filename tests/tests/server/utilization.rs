@@ -34,7 +34,7 @@ fn exported(data: &Path, run: &str) -> anyhow::Result<Vec<Vec<String>>> {
         anyhow::ensure!(said.starts_with(&format!("{} rows of ", rows.len())), "{said}");
     }
     let table = parquet_rows(Path::new(&table))?;
-    let first = table.iter().zip(&rows).find(|(one, other)| one != other);
+    let first = table.iter().zip(&rows).find(|(row, other)| row != other);
     anyhow::ensure!(table.len() == rows.len() && first.is_none(), "the formats differ: {first:?}");
     Ok(rows)
 }
@@ -67,10 +67,10 @@ fn the_use_of_hosts_is_exported_as_rows_with_a_second_each() -> anyhow::Result<(
     let (code, printed, complaints) = Job::start(&arguments)?.finish()?;
     anyhow::ensure!(code == 0, "{printed}{complaints}");
     let rows = exported(data.path(), "latest")?;
-    let of_processors: Vec<&Vec<String>> = rows.iter().filter(|row| row[3] == "processor use").collect();
+    let processor_rows: Vec<&Vec<String>> = rows.iter().filter(|row| row[3] == "processor use").collect();
     for rank in ["0", "1"] {
-        let mine: Vec<_> = of_processors.iter().filter(|row| row[2] == rank).collect();
-        anyhow::ensure!(mine.len() >= 2, "{of_processors:?}");
+        let mine: Vec<_> = processor_rows.iter().filter(|row| row[2] == rank).collect();
+        anyhow::ensure!(mine.len() >= 2, "{processor_rows:?}");
         for row in &mine {
             let (seconds, cores): (f64, f64) = (row[1].parse()?, row[5].parse()?);
             anyhow::ensure!(row[4] == "cores" && seconds <= 3.0 && (0.0..64.0).contains(&cores), "{row:?}");
@@ -78,8 +78,8 @@ fn the_use_of_hosts_is_exported_as_rows_with_a_second_each() -> anyhow::Result<(
         anyhow::ensure!(mine.is_sorted_by_key(|row| &row[0]), "{mine:?}");
     }
     let file = data.path().join("u");
-    let without = refused(data.path(), "latest", &["--utilization", "-o", &file.to_string_lossy()]);
-    anyhow::ensure!(without.contains("give --format csv or --format parquet"), "{without}");
+    let refusal = refused(data.path(), "latest", &["--utilization", "-o", &file.to_string_lossy()]);
+    anyhow::ensure!(refusal.contains("give --format csv or --format parquet"), "{refusal}");
     Ok(())
 }
 
@@ -130,8 +130,8 @@ fn drawn(seed: u64) -> (Simulation, Drawn) {
 fn are_as_drawn(rows: &[Vec<String>], drawn: &Drawn) -> anyhow::Result<()> {
     let mut found: BTreeMap<(u32, &str), Vec<(i64, f32)>> = BTreeMap::new();
     for row in rows {
-        let of = (row[2].parse()?, row[3].as_str());
-        found.entry(of).or_default().push((row[0].parse()?, row[5].parse()?));
+        let series = (row[2].parse()?, row[3].as_str());
+        found.entry(series).or_default().push((row[0].parse()?, row[5].parse()?));
     }
     anyhow::ensure!(found.len() == drawn.len(), "{} series, not {}", found.len(), drawn.len());
     for ((rank, measure), drawn) in drawn {

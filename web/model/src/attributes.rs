@@ -77,11 +77,11 @@ mod tests {
 
     #[test]
     fn labels_of_runs_are_counted() {
-        let with = |labels: &[(&str, &str)]| RunSummary {
+        let run_with = |labels: &[(&str, &str)]| RunSummary {
             labels: labels.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
             ..run("r", "r", RunState::Running)
         };
-        let runs = [with(&[("team", "nlp"), ("exp", "7")]), with(&[("team", "nlp")]), with(&[])];
+        let runs = [run_with(&[("team", "nlp"), ("exp", "7")]), run_with(&[("team", "nlp")]), run_with(&[])];
         assert_eq!(labels(&runs), [("exp=7".into(), 1), ("team=nlp".into(), 2)]);
     }
 

@@ -19,13 +19,13 @@ pub struct Band {
 /// Returns a band for each past fault and each verdict of a report. `newest` is the newest step.
 #[must_use]
 pub fn place(past: &[PastFault], verdicts: &[Verdict], newest: u64) -> Vec<Band> {
-    let over = past.iter().map(|fault| Band {
+    let past_bands = past.iter().map(|fault| Band {
         label: label(fault.culprit.as_ref(), fault.cause),
         state: VerdictState::Resolved,
         steps: fault.steps,
     });
     let shown = verdicts.iter().filter(|verdict| !past.iter().any(|fault| is_part(verdict, fault)));
-    over.chain(shown.flat_map(|verdict| verdict_bands(verdict, newest))).collect()
+    past_bands.chain(shown.flat_map(|verdict| verdict_bands(verdict, newest))).collect()
 }
 
 /// Returns the band of a verdict, or one for each time of what happens now and then.

@@ -2,10 +2,17 @@
 
 use viz::span::Span;
 
-/// A drag that selects: what the pointer holds, and the selection before.
+/// A drag that selects.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Brush {
-    held: Option<(Grip, Option<Span>)>,
+    held: Option<Held>,
+}
+
+/// What the pointer holds, and the selection before the drag.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    grip: Grip,
+    selection: Option<Span>,
 }
 
 impl Brush {
@@ -18,8 +25,8 @@ impl Brush {
         reach: f64,
         bounds: Span,
     ) -> Span {
-        let (grip, before) = *self.held.get_or_insert_with(|| (grip(selection, from, reach), selection));
-        dragged(before, grip, from, to, bounds)
+        let held = self.held.get_or_insert_with(|| Held { grip: grip(selection, from, reach), selection });
+        dragged(held.selection, held.grip, from, to, bounds)
     }
 
     /// Ends the drag.
@@ -60,8 +67,8 @@ fn dragged(selection: Option<Span>, grip: Grip, from: f64, to: f64, bounds: Span
         Grip::Start => ordered(to, old.end),
         Grip::End => ordered(old.start, to),
         Grip::Whole => {
-            let by = (to - from).min(bounds.end - old.end).max(bounds.start - old.start);
-            Span::new(old.start + by, old.end + by)
+            let distance = (to - from).min(bounds.end - old.end).max(bounds.start - old.start);
+            Span::new(old.start + distance, old.end + distance)
         }
     }
 }

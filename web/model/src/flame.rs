@@ -112,7 +112,7 @@ pub fn cells(own: &Profile, other: Option<&Profile>, role: ThreadRole, zoom: &[F
     };
     let mut path = Vec::new();
     for frame in zoom {
-        let Some(at) = root.children.iter().position(|(of, _)| of == frame) else { break };
+        let Some(at) = root.children.iter().position(|(child, _)| child == frame) else { break };
         let (frame, child) = root.children.swap_remove(at);
         path.push(frame);
         cells.push(layout.cell(&child, &path, 0.0, 1.0));

@@ -13,11 +13,19 @@ pub struct News {
     pub text: String,
 }
 
-/// What the news depend on: the state of the run, and each verdict's label, state and sentence.
+/// A verdict, as far as news depend on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct KnownVerdict {
+    label: String,
+    state: VerdictState,
+    sentence: String,
+}
+
+/// What the news depend on: the state of the run, and its verdicts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Known {
     state: RunState,
-    verdicts: Vec<(String, VerdictState, String)>,
+    verdicts: Vec<KnownVerdict>,
 }
 
 impl Known {
@@ -26,24 +34,26 @@ impl Known {
     pub fn new(report: &Report) -> Self {
         let verdicts = report.verdicts.iter();
         let verdicts = verdicts
-            .map(|verdict| {
-                (label(verdict.culprit.as_ref(), verdict.cause), verdict.state, verdict.sentence.clone())
+            .map(|verdict| KnownVerdict {
+                label: label(verdict.culprit.as_ref(), verdict.cause),
+                state: verdict.state,
+                sentence: verdict.sentence.clone(),
             })
             .collect();
         Self { state: report.state, verdicts }
     }
 
     #[must_use]
-    pub fn since(&self, before: &Self) -> Vec<News> {
+    pub fn news_since(&self, earlier: &Self) -> Vec<News> {
         let mut news = Vec::new();
-        if self.state != before.state {
+        if self.state != earlier.state {
             let is_bad = matches!(self.state, RunState::Hung | RunState::Failed);
             if is_bad || self.state == RunState::Completed {
                 news.push(News { is_bad, text: format!("The run is {}.", self.state.name()) });
             }
         }
-        for (label, state, sentence) in &self.verdicts {
-            let old = before.verdicts.iter().find(|(other, ..)| other == label).map(|(_, state, _)| *state);
+        for KnownVerdict { label, state, sentence } in &self.verdicts {
+            let old = earlier.verdicts.iter().find(|old| old.label == *label).map(|old| old.state);
             match (old, state) {
                 (None, VerdictState::Resolved) => {}
                 (None, _) => news.push(News { is_bad: true, text: sentence.clone() }),
@@ -65,7 +75,11 @@ mod tests {
     use super::*;
 
     fn known(state: RunState, verdicts: &[(&str, VerdictState)]) -> Known {
-        let verdict = |&(label, state): &(&str, VerdictState)| (label.to_owned(), state, format!("{label}!"));
+        let verdict = |&(label, state): &(&str, VerdictState)| KnownVerdict {
+            label: label.to_owned(),
+            state,
+            sentence: format!("{label}!"),
+        };
         Known { state, verdicts: verdicts.iter().map(verdict).collect() }
     }
 
@@ -73,23 +87,23 @@ mod tests {
     fn a_verdict_that_appears_ends_or_comes_back_is_news() {
         let quiet = known(RunState::Running, &[]);
         let active = known(RunState::Running, &[("Rank 2 · input", VerdictState::Active)]);
-        let over = known(RunState::Running, &[("Rank 2 · input", VerdictState::Resolved)]);
-        let texts = |now: &Known, before: &Known| -> Vec<String> {
-            now.since(before).into_iter().map(|news| news.text).collect()
+        let resolved = known(RunState::Running, &[("Rank 2 · input", VerdictState::Resolved)]);
+        let texts = |now: &Known, earlier: &Known| -> Vec<String> {
+            now.news_since(earlier).into_iter().map(|news| news.text).collect()
         };
         assert_eq!(texts(&active, &quiet), ["Rank 2 · input!"]);
-        assert_eq!(texts(&over, &active), ["Resolved: Rank 2 · input."]);
-        assert_eq!(texts(&active, &over), ["Rank 2 · input is back."]);
+        assert_eq!(texts(&resolved, &active), ["Resolved: Rank 2 · input."]);
+        assert_eq!(texts(&active, &resolved), ["Rank 2 · input is back."]);
         assert_eq!(texts(&active, &active), [""; 0]);
-        assert_eq!(texts(&over, &quiet), [""; 0]);
+        assert_eq!(texts(&resolved, &quiet), [""; 0]);
     }
 
     #[test]
     fn a_run_that_hangs_or_ends_is_news() {
         let states = [RunState::Running, RunState::Hung, RunState::Failed, RunState::Completed];
         let [running, hung, failed, completed] = states.map(|state| known(state, &[]));
-        assert!(hung.since(&running)[0].is_bad && failed.since(&hung)[0].is_bad);
-        assert_eq!(running.since(&hung), []);
-        assert!(!completed.since(&running)[0].is_bad);
+        assert!(hung.news_since(&running)[0].is_bad && failed.news_since(&hung)[0].is_bad);
+        assert_eq!(running.news_since(&hung), []);
+        assert!(!completed.news_since(&running)[0].is_bad);
     }
 }

@@ -50,15 +50,15 @@ fn is_long((first, last): (u64, u64)) -> bool {
 /// end counts up to `upto`.
 fn healthy(faults: &[(u64, u64)], first: u64, last: u64, upto: u64) -> Option<(u64, u64)> {
     let mut free = Vec::new();
-    let mut from = first;
+    let mut next = first;
     for &(begin, end) in faults {
-        if begin > from {
-            free.push((from, (begin - 1).min(last)));
+        if begin > next {
+            free.push((next, (begin - 1).min(last)));
         }
-        from = from.max(end + 1);
+        next = next.max(end + 1);
     }
-    if from <= last {
-        free.push((from, upto));
+    if next <= last {
+        free.push((next, upto));
     }
     free.into_iter().filter(|(from, to)| from <= to).max_by_key(|(from, to)| to - from)
 }
@@ -95,8 +95,8 @@ pub(crate) mod tests {
     fn the_last_period_of_a_run_that_has_ended_is_complete() {
         let active = periods(&[verdict(VerdictState::Active, (150, 299))], Some((2, 299)), true);
         assert_eq!(active.now, Some((150, 299)));
-        let over = periods(&[verdict(VerdictState::Resolved, (100, 199))], Some((2, 399)), true);
-        assert_eq!(over, Periods { now: Some((200, 399)), healthy: Some((200, 399)) });
+        let found = periods(&[verdict(VerdictState::Resolved, (100, 199))], Some((2, 399)), true);
+        assert_eq!(found, Periods { now: Some((200, 399)), healthy: Some((200, 399)) });
     }
 
     #[test]

@@ -75,7 +75,7 @@ impl Line {
     fn new(training: &Training, ranks: u32, predictions: &[ScalingPrediction]) -> Self {
         let efficiency = Efficiency::from_predictions(predictions, ranks);
         let days = efficiency.range().map(|range| training.days_range(ranks, range));
-        Self { planned: training.on(ranks, efficiency.value()), days, efficiency }
+        Self { planned: training.planned(ranks, efficiency.value()), days, efficiency }
     }
 }
 
@@ -132,10 +132,10 @@ impl Plan {
     #[must_use]
     pub fn source(&self, run: Option<&str>) -> String {
         match (self.chosen.efficiency, run) {
-            (Efficiency::Predicted(of), Some(run)) => format!(
+            (Efficiency::Predicted(prediction), Some(run)) => format!(
                 "The efficiency, {}, is predicted for {} from run {run}.",
-                units::percent(of.efficiency),
-                units::ranks(of.ranks)
+                units::percent(prediction.efficiency),
+                units::ranks(prediction.ranks)
             ),
             (efficiency, run) => format!(
                 "The efficiency, {}, is an assumption: 1 / (1 + 0.04 √ranks), as large jobs often report{}.",

@@ -26,7 +26,7 @@ pub enum Gesture {
         /// Where it is.
         to: Point,
         /// How far the view moves if it is dragged along: the last place less this one.
-        by: Point,
+        moved: Point,
     },
     /// The end of a drag.
     Drop,
@@ -75,13 +75,13 @@ impl Pointer {
         let Some(pressed) = self.pressed.as_mut().filter(|pressed| pressed.id == id) else {
             return Some(Gesture::Hover(at));
         };
-        let by = (pressed.at.0 - at.0, pressed.at.1 - at.1);
-        if !pressed.is_dragging && by.0.hypot(by.1) < CLICK_PIXELS {
+        let moved = (pressed.at.0 - at.0, pressed.at.1 - at.1);
+        if !pressed.is_dragging && moved.0.hypot(moved.1) < CLICK_PIXELS {
             return None;
         }
         pressed.at = at;
         pressed.is_dragging = true;
-        Some(Gesture::Drag { from: pressed.from, to: at, by })
+        Some(Gesture::Drag { from: pressed.from, to: at, moved })
     }
 
     pub fn release(&mut self, id: i32, at: Point) -> Option<Gesture> {
@@ -154,7 +154,7 @@ mod tests {
     fn a_drag_tells_each_move_and_goes_on_outside_of_the_chart() {
         let mut pointer = Pointer::default();
         pointer.press(1, (10.0, 10.0));
-        let drag = |to, by| Some(Gesture::Drag { from: (10.0, 10.0), to, by });
+        let drag = |to, moved| Some(Gesture::Drag { from: (10.0, 10.0), to, moved });
         assert_eq!(pointer.move_to(1, (15.0, 10.0)), drag((15.0, 10.0), (-5.0, 0.0)));
         assert_eq!(pointer.leave(), None);
         assert_eq!(
@@ -214,8 +214,8 @@ mod tests {
             let mut sum = 0.0;
             let mut end = 0.0;
             for x in xs {
-                if let Some(Gesture::Drag { to, by, .. }) = pointer.move_to(1, (x, 0.0)) {
-                    sum -= by.0;
+                if let Some(Gesture::Drag { to, moved, .. }) = pointer.move_to(1, (x, 0.0)) {
+                    sum -= moved.0;
                     end = to.0;
                 }
             }

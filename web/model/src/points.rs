@@ -21,17 +21,17 @@ impl Points {
 
     /// Returns the value of a step: that of the last point that does not lie behind it. `None` if it is not known.
     #[must_use]
-    pub fn at(&self, step: u64) -> Option<f32> {
-        let behind = self.step.partition_point(|&at| at <= step);
-        self.values.get(behind.checked_sub(1)?).copied().filter(|value| !value.is_nan())
+    pub fn value_at(&self, step: u64) -> Option<f32> {
+        let end = self.step.partition_point(|&at| at <= step);
+        self.values.get(end.checked_sub(1)?).copied().filter(|value| !value.is_nan())
     }
 
     /// Returns the largest value of the steps from `first` to `last`; `None` if none is known.
     #[must_use]
     pub fn largest(&self, first: f64, last: f64) -> Option<f32> {
-        let from = self.step.partition_point(|&at| at as f64 <= first).saturating_sub(1);
-        let to = self.step.partition_point(|&at| at as f64 <= last);
-        let values = self.values.get(from..to)?.iter().copied();
+        let first_index = self.step.partition_point(|&at| at as f64 <= first).saturating_sub(1);
+        let end_index = self.step.partition_point(|&at| at as f64 <= last);
+        let values = self.values.get(first_index..end_index)?.iter().copied();
         values.filter(|value| !value.is_nan()).max_by(f32::total_cmp)
     }
 }
@@ -47,7 +47,7 @@ mod tests {
         let points = Points::from_tile(&tile).unwrap();
         assert_eq!(points.step, [8, 12, 16]);
         assert_eq!(
-            [7, 8, 11, 12, 16, 40].map(|step| points.at(step)),
+            [7, 8, 11, 12, 16, 40].map(|step| points.value_at(step)),
             [None, Some(1.0), Some(1.0), None, Some(3.0), Some(3.0)]
         );
         assert_eq!([points.largest(0.0, 13.0), points.largest(9.0, 18.0)], [Some(1.0), Some(3.0)]);

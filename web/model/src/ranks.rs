@@ -128,13 +128,13 @@ pub struct GroupCost {
 
 /// Returns the figure of every host, the largest first.
 #[must_use]
-pub fn by_host(costs: &[RankCost]) -> Vec<GroupCost> {
+pub fn host_costs(costs: &[RankCost]) -> Vec<GroupCost> {
     grouped(costs, |cost| cost.host.as_str())
 }
 
 /// Returns the figure of every kind of device ([`device_kind`]), the largest first.
 #[must_use]
-pub fn by_device(costs: &[RankCost], devices: &[RankDevice]) -> Vec<GroupCost> {
+pub fn device_kind_costs(costs: &[RankCost], devices: &[RankDevice]) -> Vec<GroupCost> {
     let kinds: BTreeMap<u32, String> =
         devices.iter().map(|device| (device.rank.0, device_kind(device))).collect();
     grouped(costs, |cost| kinds.get(&cost.rank).map_or("", String::as_str))
@@ -306,10 +306,10 @@ mod tests {
     #[test]
     fn hosts_are_ordered_by_the_mean_of_their_ranks() {
         let costs = [cost(3, "b", 9.0), cost(0, "a", 5.0), cost(1, "a", 7.0), cost(2, "b", 1.0)];
-        let hosts = by_host(&costs);
+        let hosts = host_costs(&costs);
         let shown: Vec<_> = hosts.iter().map(|h| (h.name.as_str(), h.ranks, h.nanos, h.worst)).collect();
         assert_eq!(shown, [("a", 2, 6.0, 1), ("b", 2, 5.0, 3)]);
-        assert_eq!(by_host(&[]), []);
+        assert_eq!(host_costs(&[]), []);
     }
 
     #[test]
@@ -325,7 +325,7 @@ mod tests {
         assert!(found[0].name.starts_with("H100, throttled by "), "{}", found[0].name);
         assert_eq!(devices_that_differ(&devices, &[0])[0].others, 0.5);
         let costs = [cost(0, "", 2.0), cost(1, "", 9.0), cost(2, "", 4.0), cost(3, "", 1.0)];
-        let kinds = by_device(&costs, &devices);
+        let kinds = device_kind_costs(&costs, &devices);
         assert_eq!(
             (kinds[0].worst, kinds[0].ranks, kinds[1].name.as_str(), kinds[1].worst),
             (1, 1, "H100", 2)

@@ -88,7 +88,7 @@ fn pieces(text: &str) -> impl Iterator<Item = Piece> {
 mod tests {
     use super::*;
 
-    fn by(column: usize, is_ascending: bool) -> Option<Sort> {
+    fn sort(column: usize, is_ascending: bool) -> Option<Sort> {
         Some(Sort { column, is_ascending })
     }
 
@@ -96,15 +96,15 @@ mod tests {
     fn unknown_numbers_come_last_in_both_directions() {
         let values = [2.0, f64::NAN, 1.0, 2.0, -1.0];
         let order = |sort| sorted(values.len(), sort, |row, _| SortKey::Number(values[row]));
-        assert_eq!(order(by(0, true)), [4, 2, 0, 3, 1]);
-        assert_eq!(order(by(0, false)), [0, 3, 2, 4, 1]);
+        assert_eq!(order(sort(0, true)), [4, 2, 0, 3, 1]);
+        assert_eq!(order(sort(0, false)), [0, 3, 2, 4, 1]);
         assert_eq!(order(None), [0, 1, 2, 3, 4]);
     }
 
     #[test]
     fn digits_in_texts_are_compared_as_numbers() {
         let texts = ["node10", "node9", "Node1", "api"];
-        let order = sorted(texts.len(), by(0, true), |row, _| SortKey::Text(texts[row].into()));
+        let order = sorted(texts.len(), sort(0, true), |row, _| SortKey::Text(texts[row].into()));
         let found: Vec<&str> = order.into_iter().map(|row| texts[row]).collect();
         assert_eq!(found, ["api", "Node1", "node9", "node10"]);
     }
@@ -113,7 +113,7 @@ mod tests {
     fn three_clicks_on_a_heading_lead_back_to_the_given_order() {
         let first = Sort::next(None, 3);
         let second = Sort::next(first, 3);
-        assert_eq!([first, second, Sort::next(second, 3)], [by(3, false), by(3, true), None]);
-        assert_eq!(Sort::next(second, 1), by(1, false), "another column begins with its largest");
+        assert_eq!([first, second, Sort::next(second, 3)], [sort(3, false), sort(3, true), None]);
+        assert_eq!(Sort::next(second, 1), sort(1, false), "another column begins with its largest");
     }
 }

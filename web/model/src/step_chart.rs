@@ -52,20 +52,20 @@ impl Chart {
             Gesture::Leave => Some(Action::Point(None)),
             Gesture::Click((x, _)) => self.near.or(self.nearest_step(x)).map(Action::Open),
             Gesture::DoubleClick => Some(Action::Follow),
-            Gesture::Drag { from, to, by } => match self.marked {
+            Gesture::Drag { from, to, moved } => match self.marked {
                 Some(Marked { selected, .. }) => {
                     let step = |x: f64| self.shown.to_value(x, self.width);
                     let reach = REACH_PIXELS / self.width * self.shown.len();
                     let ends = (step(from.0), step(to.0));
                     Some(Action::Select(brush.drag(selected, ends, reach, self.stored)))
                 }
-                None => self.pan(by.0),
+                None => self.pan(moved.0),
             },
             Gesture::Drop => {
                 brush.release();
                 None
             }
-            Gesture::Pan(by) => self.pan(by.0),
+            Gesture::Pan(moved) => self.pan(moved.0),
             Gesture::Zoom { x, factor } => {
                 // In the bar of the whole run, the steps under the pointer may not be among those that are zoomed.
                 let step = self.shown.to_value(x, self.width);
@@ -103,7 +103,7 @@ impl Chart {
 
     /// Arrow keys move the crosshair, from the newest step that the chart shows. Enter opens its step.
     fn key(&self, key: &str) -> Option<Action> {
-        let by = match key {
+        let change = match key {
             "ArrowLeft" => -1.0,
             "ArrowRight" => 1.0,
             "Enter" => return self.pointed.map(Action::Open),
@@ -113,7 +113,7 @@ impl Chart {
             self.shown.start.max(self.stored.start).floor(),
             self.shown.end.min(self.stored.end).ceil() - 1.0,
         );
-        let step = self.pointed.map_or(last, |step| (step as f64 + by).min(last).max(first));
+        let step = self.pointed.map_or(last, |step| (step as f64 + change).min(last).max(first));
         (first <= last).then_some(Action::Point(Some(step as u64)))
     }
 }
@@ -167,8 +167,8 @@ mod tests {
         let at = |chart: Chart, x: f64| action(chart, &Gesture::Hover((x, 5.0)));
         assert_eq!(at(VISIBLE, 20.9), Some(Action::Point(Some(120))));
         assert_eq!(at(VISIBLE, -3.0), Some(Action::Point(None)), "in the margin");
-        let beyond = Chart { shown: Span::new(950.0, 1_050.0), ..VISIBLE };
-        assert_eq!(at(beyond, 60.0), Some(Action::Point(None)), "the newest step is 999");
+        let at_end = Chart { shown: Span::new(950.0, 1_050.0), ..VISIBLE };
+        assert_eq!(at(at_end, 60.0), Some(Action::Point(None)), "the newest step is 999");
         assert_eq!(at(Chart { near: Some(7), ..VISIBLE }, 20.9), Some(Action::Point(Some(7))));
         assert_eq!(action(VISIBLE, &Gesture::Leave), Some(Action::Point(None)));
     }
@@ -177,19 +177,19 @@ mod tests {
     fn a_click_opens_the_nearest_stored_step() {
         let at = |chart: Chart, x: f64| action(chart, &Gesture::Click((x, 5.0)));
         assert_eq!(at(VISIBLE, 20.0), Some(Action::Open(120)));
-        let beyond = Chart { shown: Span::new(950.0, 1_050.0), ..VISIBLE };
-        assert_eq!(at(beyond, 90.0), Some(Action::Open(999)));
+        let at_end = Chart { shown: Span::new(950.0, 1_050.0), ..VISIBLE };
+        assert_eq!(at(at_end, 90.0), Some(Action::Open(999)));
         assert_eq!(at(Chart { near: Some(7), ..VISIBLE }, 20.0), Some(Action::Open(7)));
         assert_eq!(at(Chart { stored: Span::new(0.0, 0.0), ..VISIBLE }, 20.0), None, "there are no steps");
     }
 
     #[test]
     fn a_drag_moves_the_visible_steps_and_selects_steps_in_the_whole_run() {
-        let drag = Gesture::Drag { from: (50.0, 0.0), to: (40.0, 0.0), by: (10.0, 0.0) };
+        let drag = Gesture::Drag { from: (50.0, 0.0), to: (40.0, 0.0), moved: (10.0, 0.0) };
         assert_eq!(action(VISIBLE, &drag), Some(Action::Select(Span::new(110.0, 210.0))));
         assert_eq!(action(WHOLE, &drag), Some(Action::Select(Span::new(40.0, 50.0))));
         let mut brush = Brush::default();
-        let drag = |to: f64| Gesture::Drag { from: (150.0, 0.0), to: (to, 0.0), by: (0.0, 0.0) };
+        let drag = |to: f64| Gesture::Drag { from: (150.0, 0.0), to: (to, 0.0), moved: (0.0, 0.0) };
         assert_eq!(WHOLE.action(&drag(160.0), &mut brush), Some(Action::Select(Span::new(110.0, 210.0))));
         assert_eq!(WHOLE.action(&drag(170.0), &mut brush), Some(Action::Select(Span::new(120.0, 220.0))));
         assert_eq!(WHOLE.action(&Gesture::Drop, &mut brush), None);

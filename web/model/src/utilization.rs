@@ -146,7 +146,7 @@ fn step(report: &Report) -> Option<String> {
 /// Says in which share of each phase the training threads ran on a processor: the median over ranks, and the rank that did
 /// so least if it differs. Phases of less than a hundredth of the step are left out. `None` if it was not measured.
 #[must_use]
-pub fn on_processors(ledger: &[RankLedger]) -> Option<String> {
+pub fn processor_shares(ledger: &[RankLedger]) -> Option<String> {
     let whole: u64 = ledger.iter().map(|rank| rank.step_nanos).sum();
     let parts = [Part::Input, Part::H2d, Part::Forward, Part::Backward, Part::Optimizer];
     let said = |(phase, part): (SpanKind, Part)| {
@@ -189,7 +189,7 @@ fn short_of_memory(devices: &[RankDevice]) -> Option<String> {
     let times = |device: &RankDevice| device.sample.get(DeviceFigure::AllocationRetries).unwrap_or(0);
     let most = devices.iter().filter(|device| times(device) > 0).max_by_key(|device| times(device))?;
     let others = devices.iter().filter(|device| times(device) > 0).count() - 1;
-    let this = match times(most) {
+    let most_affected = match times(most) {
         1 => format!("rank {} was short of memory and emptied PyTorch's cache once", most.rank.0),
         more => {
             format!(
@@ -200,9 +200,9 @@ fn short_of_memory(devices: &[RankDevice]) -> Option<String> {
         }
     };
     Some(match others {
-        0 => this,
-        1 => format!("{this}, and 1 other rank did so too"),
-        more => format!("{this}, and {more} other ranks did so too"),
+        0 => most_affected,
+        1 => format!("{most_affected}, and 1 other rank did so too"),
+        more => format!("{most_affected}, and {more} other ranks did so too"),
     })
 }
 
@@ -223,11 +223,12 @@ fn throttled(devices: &[RankDevice]) -> String {
         [(device, reasons), others @ ..] => {
             let runs =
                 speed(&device.sample).map_or_else(String::new, |speed| format!(" and runs at {speed}"));
-            let this = format!("rank {} is throttled by {}{runs}", device.rank.0, reasons.join(", "));
+            let most_affected =
+                format!("rank {} is throttled by {}{runs}", device.rank.0, reasons.join(", "));
             match others.len() {
-                0 => this,
-                1 => format!("{this}, and 1 other rank is throttled"),
-                more => format!("{this}, and {more} other ranks are throttled"),
+                0 => most_affected,
+                1 => format!("{most_affected}, and 1 other rank is throttled"),
+                more => format!("{most_affected}, and {more} other ranks are throttled"),
             }
         }
     }
@@ -348,7 +349,7 @@ mod tests {
             processor_nanos: Some([5, 0, forward, 595, 0]),
             ..RankLedger::default()
         };
-        let said = |ledger: Vec<RankLedger>| on_processors(&ledger);
+        let said = |ledger: Vec<RankLedger>| processor_shares(&ledger);
         let text = "The training thread of a rank ran on a processor for 100 % of forward (rank 1 only 50.0 %), \
                     100 % of backward.";
         assert_eq!(said(vec![rank(0, 400), rank(1, 200), rank(2, 400)]).as_deref(), Some(text));

@@ -98,7 +98,7 @@ impl Slider {
     }
 
     /// Returns the value at a position, in the unit of the request.
-    fn at(&self, position: i32) -> f64 {
+    fn value_at(&self, position: i32) -> f64 {
         let position = f64::from(position);
         match self.value {
             Value::Ranks => position.exp2(),
@@ -110,7 +110,7 @@ impl Slider {
     /// Writes the value at a position.
     #[must_use]
     pub fn written(&self, position: i32) -> String {
-        let value = self.at(position);
+        let value = self.value_at(position);
         match self.value {
             Value::Ranks => units::ranks(value as u32),
             Value::Link => units::percent(value),
@@ -146,7 +146,9 @@ fn short(value: f64) -> String {
 #[must_use]
 pub fn query(positions: &[Option<i32>; SLIDERS.len()]) -> String {
     let changed = SLIDERS.iter().zip(positions).filter_map(|(slider, position)| Some((slider, (*position)?)));
-    changed.map(|(slider, position)| format!("&{}={}", slider.parameter(), slider.at(position))).collect()
+    changed
+        .map(|(slider, position)| format!("&{}={}", slider.parameter(), slider.value_at(position)))
+        .collect()
 }
 
 #[cfg(test)]

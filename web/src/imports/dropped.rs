@@ -32,9 +32,9 @@ impl Dropped {
             folders.first().filter(|_| files.is_empty() && folders.len() == 1).map(|folder| folder.name());
         for folder in &folders {
             let name = folder.name();
-            let before = files.len();
-            in_folder(folder, &mut files).await.map_err(|_| format!("The folder {name} cannot be read."))?;
-            if files.len() == before {
+            let count_before = files.len();
+            add_folder(folder, &mut files).await.map_err(|_| format!("The folder {name} cannot be read."))?;
+            if files.len() == count_before {
                 return Err(format!(
                     "The folder {name} has no file whose name says that it may be a trace, table, log or dump."
                 ));
@@ -48,7 +48,7 @@ impl Dropped {
 }
 
 /// Adds the recordings that lie in a folder, but not those in folders within it.
-async fn in_folder(folder: &FileSystemDirectoryEntry, files: &mut Vec<File>) -> Result<(), JsValue> {
+async fn add_folder(folder: &FileSystemDirectoryEntry, files: &mut Vec<File>) -> Result<(), JsValue> {
     let reader = folder.create_reader();
     loop {
         // Browsers return a part of the entries at a time, and none at the end.

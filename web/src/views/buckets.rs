@@ -154,11 +154,11 @@ impl StepSelection {
     }
 
     /// Goes to the step before or after the one shown.
-    fn neighbor(&self, live: Live, by: isize) {
-        let from = self.step.get_untracked().or_else(|| untrack(|| self.shown_step()));
+    fn neighbor(&self, live: Live, offset: isize) {
+        let shown = self.step.get_untracked().or_else(|| untrack(|| self.shown_step()));
         let next = live.steps.with_value(|steps| {
-            let at = steps.step.partition_point(|&step| step < from.unwrap_or(u64::MAX));
-            let row = at.saturating_add_signed(by).min(steps.step.len().checked_sub(1)?);
+            let at = steps.step.partition_point(|&step| step < shown.unwrap_or(u64::MAX));
+            let row = at.saturating_add_signed(offset).min(steps.step.len().checked_sub(1)?);
             Some(steps.step[row])
         });
         if next.is_some() {

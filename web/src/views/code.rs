@@ -34,8 +34,15 @@ const WAITING_MILLIS: f64 = 1_000.0;
 pub struct Compared {
     rank: u32,
     own: Profile,
-    other: Option<(u32, Profile)>,
+    other: Option<OtherRank>,
     role: ThreadRole,
+}
+
+/// The rank that a rank is compared with.
+#[derive(Clone, PartialEq)]
+struct OtherRank {
+    rank: u32,
+    profile: Profile,
 }
 
 /// The view. An imported run has no ranks that could send stacks, and its traces say what ran.
@@ -55,7 +62,7 @@ fn Sampled() -> impl IntoView {
     let (live, run, address) =
         (expect_context::<Live>(), expect_context::<RunId>(), expect_context::<Address>());
     let asked = RwSignal::new(None::<f64>);
-    let is_waiting = Memo::new(move |_| asked.get().is_some_and(|until| live.now.get() < until));
+    let is_waiting = Memo::new(move |_| asked.get().is_some_and(|end| live.now.get() < end));
     let interval = Signal::derive(move || Some(if is_waiting.get() { WAITING_MILLIS } else { FETCH_MILLIS }));
     let stacks = polled(interval, Some(()), |run, ()| async move { api::stacks(&run).await.ok() });
     let ranks = Memo::new(move |_| {
@@ -97,7 +104,7 @@ fn Sampled() -> impl IntoView {
         let role = ThreadRole::ALL.into_iter().find(|role| wanted.as_deref() == Some(thread_key(*role)));
         let has = |role: &ThreadRole| own.threads.iter().any(|thread| thread.role == *role);
         let role = role.filter(has).unwrap_or(ThreadRole::Main);
-        let other = other.get().and_then(|other| Some((other, profile(other)?)));
+        let other = other.get().and_then(|rank| Some(OtherRank { rank, profile: profile(rank)? }));
         Some(Compared { rank, own, other, role })
     });
     let is_known = Memo::new(move |_| stacks.with(|stacks| stacks.as_ref().map(|stacks| !stacks.is_empty())));

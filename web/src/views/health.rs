@@ -36,7 +36,7 @@ pub fn Health() -> impl IntoView {
 #[component]
 fn Facts(run: Arc<RunView>, now: f64) -> impl IntoView {
     let (report, summary) = (&run.report, &run.summary);
-    let over = summary.state.has_ended();
+    let has_ended = summary.state.has_ended();
     // The browser's clock may be behind the server's.
     let age = units::clock(((now - summary.last_seen_unix_millis as f64) / 1000.0).max(0.0));
     let silent = summary.ranks_expected.saturating_sub(summary.ranks_reporting);
@@ -56,7 +56,7 @@ fn Facts(run: Arc<RunView>, now: f64) -> impl IntoView {
                 testid="staleness"
                 name="Age of the data"
                 value=Ok(age)
-                below=if over { "the run has ended" } else { "since the last batch of any rank" }
+                below=if has_ended { "the run has ended" } else { "since the last batch of any rank" }
             />
             <KeyFigure
                 testid="clock-bound"

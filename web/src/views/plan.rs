@@ -33,8 +33,8 @@ pub fn Planner() -> impl IntoView {
     });
     // The answer for another run stays until the next one arrives.
     let predicted = move || -> Predicted {
-        let (of, answer) = fetched.get().flatten()?;
-        (Some(of) == run.get()).then_some(answer)
+        let (answered_run, answer) = fetched.get().flatten()?;
+        (Some(answered_run) == run.get()).then_some(answer)
     };
     let plan = Memo::new(move |_| {
         let predictions = predicted().and_then(Result::ok).unwrap_or_default();

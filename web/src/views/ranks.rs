@@ -26,7 +26,7 @@ use crate::api;
 use crate::download;
 use crate::heatmap::{self, Heatmap};
 use crate::live::Live;
-use crate::periods::since_fault;
+use crate::periods::fault_report;
 use crate::plot::Stretch;
 use crate::polled::polled;
 use crate::range::Range;
@@ -89,7 +89,7 @@ impl RanksSelection {
             pinned,
             culprit,
             ranks: step_ranks(cells.step, live, range),
-            report: since_fault(),
+            report: fault_report(),
             devices: devices(),
         }
     }

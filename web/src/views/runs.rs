@@ -197,12 +197,12 @@ mod tests {
     #[wasm_bindgen_test]
     async fn a_row_stays_the_same_element_while_its_run_goes_on() {
         let (page, live) = page(two()).await;
-        let before = page.find("[data-run=digits-1]");
+        let row = page.find("[data-run=digits-1]");
         let mut runs = two();
         runs[1].steps = 1_234;
         live.runs.set(Some(runs));
         page.settle().await;
-        assert_eq!(page.find("[data-run=digits-1]"), before);
+        assert_eq!(page.find("[data-run=digits-1]"), row);
         assert_eq!(page.text("[data-run=digits-1] [data-label=Steps]"), "1,234");
     }
 }

@@ -70,7 +70,7 @@ pub fn Scaling() -> impl IntoView {
         <Efficiency said=said has_predictions=has_predictions />
         <div class="halves">
             <section class="panel" aria-label="Runs">
-                <div class="panel-head"><h2>"Runs"<small data-testid="scaling-baseline">{said.words(against)}</small></h2></div>
+                <div class="panel-head"><h2>"Runs"<small data-testid="scaling-baseline">{said.words(baseline_words)}</small></h2></div>
                 <Runs answer=answer />
             </section>
             <Show when=move || has_predictions.get()>
@@ -227,7 +227,7 @@ fn fetch(baseline: Memo<Option<String>>) -> Answered {
     Signal::derive(move || kept.get().map(|(_, answer)| answer))
 }
 
-fn against(answer: &Answer) -> String {
+fn baseline_words(answer: &Answer) -> String {
     let baseline =
         answer.baseline.as_ref().map_or_else(|| "no baseline".into(), |run| format!("baseline {run}"));
     let rule = answer.rule.map_or_else(String::new, |rule| format!("{}, ", rule.name()));

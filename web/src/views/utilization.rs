@@ -7,7 +7,7 @@ mod samples;
 mod strips;
 
 use leptos::prelude::*;
-use model::utilization::{answer, on_processors, sentence};
+use model::utilization::{answer, processor_shares, sentence};
 use model::verdict::first_culprit;
 use wire::views::{RankBurst, RankDevice, RecentUsage};
 
@@ -52,7 +52,7 @@ pub fn Utilization() -> impl IntoView {
     let answer = move || {
         live.run.with(|run| usage.with(|usage| run.as_ref().and_then(|run| answer(usage, &run.report))))
     };
-    let on_processors = move || live.run.with(|run| on_processors(&run.as_ref()?.report.ledger));
+    let processor_shares = move || live.run.with(|run| processor_shares(&run.as_ref()?.report.ledger));
     let device_sentence = move || {
         let ranks = live.run.with(|run| run.as_ref().map_or(0, |run| run.report.ranks));
         samples.with(|samples| (!samples.is_empty()).then(|| sentence(samples, ranks)))
@@ -62,7 +62,7 @@ pub fn Utilization() -> impl IntoView {
         Some(false) => view! { <NoSamples /> }.into_any(),
         Some(true) => view! {
             <p class="lead" data-testid="usage-answer">{answer}</p>
-            <p data-testid="on-processors">{on_processors}</p>
+            <p data-testid="on-processors">{processor_shares}</p>
             <p class:hidden=move || !has_device.get() data-testid="device-sentence">{device_sentence}</p>
             <Strips usage=usage culprit=culprit />
             <RankLines rank=rank usage=usage />

@@ -70,9 +70,9 @@ fn has_axis(span: Span) -> Verdict {
 }
 
 fn keeps(kept: &mut Steps, frame: &StepColumns) -> Verdict {
-    let before = kept.step.len();
+    let count = kept.step.len();
     if !kept.apply(frame) {
-        return ensure(kept.step.len() <= before, || "a refused frame is stored".into());
+        return ensure(kept.step.len() <= count, || "a refused frame is stored".into());
     }
     let rows = kept.step.len();
     ensure(kept.step.is_sorted_by(|earlier, later| earlier < later), || "stored steps do not ascend".into())?;

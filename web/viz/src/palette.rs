@@ -119,7 +119,7 @@ pub struct Paint {
 /// Returns the fill of a kind of slice.
 #[must_use]
 pub const fn slice(kind: SliceKind) -> Paint {
-    let (of, pattern) = match kind {
+    let (color, pattern) = match kind {
         SliceKind::Input => (part(Part::Input), Pattern::Solid),
         SliceKind::H2d => (part(Part::H2d), Pattern::Solid),
         SliceKind::Forward => (part(Part::Forward), Pattern::Solid),
@@ -135,7 +135,7 @@ pub const fn slice(kind: SliceKind) -> Paint {
         SliceKind::TransferHidden => (part(Part::ExposedTransfer), Pattern::Dots),
         SliceKind::TransferExposed => (part(Part::ExposedTransfer), Pattern::Solid),
     };
-    Paint { color: of, pattern }
+    Paint { color, pattern }
 }
 
 /// Formats a color as `#rrggbb`, for text and markers that are not rasterized here.
@@ -240,7 +240,8 @@ mod tests {
 
     #[test]
     fn parts_differ_under_deuteranopia() {
-        let mut named: Vec<(String, Rgba)> = Part::ALL.map(|one| (one.name().to_owned(), part(one))).into();
+        let mut named: Vec<(String, Rgba)> =
+            Part::ALL.map(|other| (other.name().to_owned(), part(other))).into();
         // In the dark theme, the style sheet has a lighter alarm.
         let dark = rgb(0xff, 0x8d, 0x96);
         named.extend([("alarm".into(), ALARM), ("dark alarm".into(), dark), ("imbalance".into(), IMBALANCE)]);

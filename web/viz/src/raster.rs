@@ -50,14 +50,15 @@ impl<'a> Frame<'a> {
         let pixel = &mut self.pixels[y * self.width + x];
         let [r0, g0, b0, a0] = pixel.to_le_bytes().map(f32::from);
         let [r1, g1, b1, a1] = color.to_le_bytes().map(f32::from);
-        let over = a1 * coverage.clamp(0.0, 1.0);
+        let above_alpha = a1 * coverage.clamp(0.0, 1.0);
         // Shares of one pixel are adjacent: they add up and do not hide each other.
-        let under = a0.min(255.0 - over);
-        let alpha = over + under;
+        let below_alpha = a0.min(255.0 - above_alpha);
+        let alpha = above_alpha + below_alpha;
         if alpha <= 0.0 {
             return;
         }
-        let mix = |below: f32, above: f32| ((below * under + above * over) / alpha).round() as u8;
+        let mix =
+            |below: f32, above: f32| ((below * below_alpha + above * above_alpha) / alpha).round() as u8;
         *pixel = u32::from_le_bytes([mix(r0, r1), mix(g0, g1), mix(b0, b1), alpha.round() as u8]);
     }
 
@@ -84,14 +85,14 @@ impl<'a> Frame<'a> {
 /// one pixel. Where steps are wider than pixels, a pixel shows the step that contains it.
 pub fn columns(step: &[u64], view: Span, width: usize) -> impl Iterator<Item = Range<usize>> {
     let per_pixel = view.len() / width as f64;
-    let mut from = step.partition_point(|&s| (s as f64) < view.start.floor());
+    let mut begin = step.partition_point(|&s| (s as f64) < view.start.floor());
     (0..width).map(move |x| {
         let (first, past) = whole(view.start + x as f64 * per_pixel, per_pixel);
-        while from < step.len() && (step[from] as f64) < first {
-            from += 1;
+        while begin < step.len() && (step[begin] as f64) < first {
+            begin += 1;
         }
-        let len = step[from..].iter().take_while(|&&s| (s as f64) < past).count();
-        from..from + len
+        let len = step[begin..].iter().take_while(|&&s| (s as f64) < past).count();
+        begin..begin + len
     })
 }
 

@@ -56,8 +56,8 @@ impl Span {
     /// Moves by a fraction of the visible length.
     #[must_use]
     pub fn pan(self, fraction: f64) -> Self {
-        let by = fraction * self.len();
-        Self::new(self.start + by, self.end + by)
+        let distance = fraction * self.len();
+        Self::new(self.start + distance, self.end + distance)
     }
 
     /// Returns the nearest range within `bounds` that is at least `min_len` long; all of `bounds` if they are shorter.
@@ -77,14 +77,14 @@ impl Span {
     /// Moves as little as possible to make `[from, to)` visible.
     #[must_use]
     pub fn reveal(self, from: f64, to: f64) -> Self {
-        let by = if from < self.start {
+        let distance = if from < self.start {
             from - self.start
         } else if to > self.end {
             (to - self.end).min(from - self.start)
         } else {
             0.0
         };
-        Self::new(self.start + by, self.end + by)
+        Self::new(self.start + distance, self.end + distance)
     }
 }
 

@@ -45,8 +45,8 @@ impl Steps {
             return false;
         }
         let newest = self.step.last().copied();
-        let from = newest.map_or(0, |newest| frame.step.partition_point(|&step| step <= newest));
-        let new = from..frame.step.len();
+        let first_new = newest.map_or(0, |newest| frame.step.partition_point(|&step| step <= newest));
+        let new = first_new..frame.step.len();
         self.step.extend_from_slice(&frame.step[new.clone()]);
         self.ended_unix_nanos.extend_from_slice(&frame.ended_unix_nanos[new.clone()]);
         self.step_nanos.extend_from_slice(&frame.step_nanos[new.clone()]);
@@ -113,9 +113,9 @@ impl Steps {
     /// Returns the rows of the steps that `view` shows, even in part.
     #[must_use]
     pub fn rows_in(&self, view: Span) -> Range<usize> {
-        let from = self.step.partition_point(|&step| (step as f64) + 1.0 <= view.start);
-        let to = self.step.partition_point(|&step| (step as f64) < view.end);
-        from..to.max(from)
+        let start = self.step.partition_point(|&step| (step as f64) + 1.0 <= view.start);
+        let end = self.step.partition_point(|&step| (step as f64) < view.end);
+        start..end.max(start)
     }
 }
 

@@ -61,8 +61,8 @@ fn powers(span: Span, base: f64, most: usize) -> Vec<f64> {
     let exponent = |value: f64| value.ln() / base.ln();
     let first = (exponent(span.start) - 1e-9).ceil() as i32;
     let last = (exponent(span.end) + 1e-9).floor() as i32;
-    let every = ((last - first + 1).max(1) as usize).div_ceil(most.max(1)) as i32;
-    (first..=last).filter(|power| power.rem_euclid(every) == 0).map(|power| base.powi(power)).collect()
+    let interval = ((last - first + 1).max(1) as usize).div_ceil(most.max(1)) as i32;
+    (first..=last).filter(|power| power.rem_euclid(interval) == 0).map(|power| base.powi(power)).collect()
 }
 
 /// Returns 1, 2 and 5 times every power of ten.

@@ -55,13 +55,13 @@ pub(super) fn read(input: &mut Reader<'_>, what: &'static str, rows: usize) -> R
     let least = input.varint(what)?;
     let packed = input.bytes(what, (usize::from(width) * rows).div_ceil(8))?;
     let mut values = Vec::with_capacity(rows);
-    let mut beyond = None;
+    let mut too_large = None;
     unpack(packed, width, rows, |offset| {
         let value = least.checked_add(offset << shift);
-        beyond = beyond.or(value.is_none().then_some(offset));
+        too_large = too_large.or(value.is_none().then_some(offset));
         values.push(value.unwrap_or_default());
     });
-    match beyond {
+    match too_large {
         None => Ok(values),
         Some(found) => Err(DecodeError::Value { what, at, found }),
     }

@@ -25,7 +25,7 @@ pub(super) fn write(out: &mut Writer, layout: &Layout) {
     out.text(&layout.class);
     out.u64(layout.digest);
     out.u8(u8::from(layout.since.is_some()));
-    layout.since.into_iter().for_each(|since| out.varint(since));
+    layout.since.into_iter().for_each(|first_step| out.varint(first_step));
     out.u8(u8::from(layout.unused.is_some()));
     if let Some(unused) = &layout.unused {
         out.varint(unused.len() as u64);

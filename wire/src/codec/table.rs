@@ -131,11 +131,11 @@ impl Delta {
     }
 }
 
-fn since(later: MonoNanos, earlier: MonoNanos) -> u64 {
+fn packed_difference(later: MonoNanos, earlier: MonoNanos) -> u64 {
     zigzag(later.0.wrapping_sub(earlier.0))
 }
 
-fn after(earlier: MonoNanos, stored: u64) -> MonoNanos {
+fn unpacked_time(earlier: MonoNanos, stored: u64) -> MonoNanos {
     MonoNanos(earlier.0.wrapping_add(unzigzag(stored)))
 }
 
@@ -167,13 +167,13 @@ pub(super) fn write_events(out: &mut Writer, anchor: MonoNanos, events: &[Event]
                 span_step.encode(span.step.0),
                 span.kind as u64,
                 span_begin.encode(span.begin.0 as u64),
-                since(span.end, span.begin),
+                packed_difference(span.end, span.begin),
                 span.cpu_nanos,
             ]),
             Event::Step(record) => steps.push([
                 step_step.encode(record.step.0),
                 step_begin.encode(record.begin.0 as u64),
-                since(record.end, record.begin),
+                packed_difference(record.end, record.begin),
                 record.samples,
                 u64::from(record.shadow),
             ]),
@@ -192,9 +192,9 @@ pub(super) fn write_events(out: &mut Writer, anchor: MonoNanos, events: &[Event]
                 u64::from(record.bucket.0),
                 record.bytes,
                 ready.encode(record.ready.0 as u64),
-                since(record.launch, record.ready),
-                since(record.start, record.launch),
-                since(record.end, record.start),
+                packed_difference(record.launch, record.ready),
+                packed_difference(record.start, record.launch),
+                packed_difference(record.end, record.start),
                 record.source as u64,
             ]),
         }
@@ -219,7 +219,7 @@ pub(super) fn read_events(input: &mut Reader<'_>, anchor: MonoNanos) -> Result<V
             step: Step(step.decode(d_step)),
             kind: tag("span kind", &SpanKind::ALL, kind)?,
             begin,
-            end: after(begin, length),
+            end: unpacked_time(begin, length),
             cpu_nanos,
         }));
     }
@@ -229,7 +229,7 @@ pub(super) fn read_events(input: &mut Reader<'_>, anchor: MonoNanos) -> Result<V
         events.push(Event::Step(StepRecord {
             step: Step(step.decode(d_step)),
             begin,
-            end: after(begin, length),
+            end: unpacked_time(begin, length),
             samples,
             shadow: tag("shadow", &[false, true], shadow)?,
         }));
@@ -248,8 +248,8 @@ pub(super) fn read_events(input: &mut Reader<'_>, anchor: MonoNanos) -> Result<V
     let (mut step, mut seq, mut ready) = (Delta::default(), Delta::default(), Delta::from(anchor));
     for [d_step, comm, d_seq, bucket, bytes, d_ready, to_launch, to_start, to_end, source] in buckets.rows() {
         let ready = MonoNanos(ready.decode(d_ready) as i64);
-        let launch = after(ready, to_launch);
-        let start = after(launch, to_start);
+        let launch = unpacked_time(ready, to_launch);
+        let start = unpacked_time(launch, to_start);
         events.push(Event::Bucket(BucketRecord {
             step: Step(step.decode(d_step)),
             comm: Comm(narrow("communicator", comm)?),
@@ -259,7 +259,7 @@ pub(super) fn read_events(input: &mut Reader<'_>, anchor: MonoNanos) -> Result<V
             ready,
             launch,
             start,
-            end: after(start, to_end),
+            end: unpacked_time(start, to_end),
             source: tag("source", &SOURCES, source)?,
         }));
     }

@@ -117,24 +117,27 @@ fn golden_batch() -> Batch {
 /// figure.
 #[test]
 fn version_1_is_pinned() {
-    let with = |notes| Batch { notes, ..golden_batch() };
+    let batch_with = |notes| Batch { notes, ..golden_batch() };
     for (golden, batch) in [
         (include_str!("golden_v1/identity.hex"), golden_batch()),
         (include_str!("golden_v1/instrumentations.hex"), Batch { notes: instrumentations(), ..head() }),
         (include_str!("golden_v1/spans.hex"), Batch { events: spans(), ..head() }),
         (
             include_str!("golden_v1/layouts.hex"),
-            with([layout(), layout().digest_alone()].map(Note::Layout).into()),
+            batch_with([layout(), layout().digest_alone()].map(Note::Layout).into()),
         ),
-        (include_str!("golden_v1/device.hex"), with(vec![device()])),
-        (include_str!("golden_v1/bursts.hex"), with(bursts())),
-        (include_str!("golden_v1/host.hex"), with(vec![host()])),
-        (include_str!("golden_v1/attributes.hex"), with(vec![attributes().into()])),
-        (include_str!("golden_v1/stacks.hex"), with(vec![Note::Stacks(stacks()), Note::Stacks(no_stacks())])),
+        (include_str!("golden_v1/device.hex"), batch_with(vec![device()])),
+        (include_str!("golden_v1/bursts.hex"), batch_with(bursts())),
+        (include_str!("golden_v1/host.hex"), batch_with(vec![host()])),
+        (include_str!("golden_v1/attributes.hex"), batch_with(vec![attributes().into()])),
+        (
+            include_str!("golden_v1/stacks.hex"),
+            batch_with(vec![Note::Stacks(stacks()), Note::Stacks(no_stacks())]),
+        ),
         (include_str!("golden_v1/long_steps.hex"), Batch { notes: long_steps(), ..head() }),
-        (include_str!("golden_v1/workload.hex"), with(workloads())),
+        (include_str!("golden_v1/workload.hex"), batch_with(workloads())),
         (include_str!("golden_v1/traced.hex"), Batch { notes: vec![traced()], ..head() }),
-        (include_str!("golden_v1/waits.hex"), with(waits())),
+        (include_str!("golden_v1/waits.hex"), batch_with(waits())),
     ] {
         let hex: String = encode_plain(&batch).iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, golden.trim());
@@ -145,7 +148,8 @@ fn version_1_is_pinned() {
 #[test]
 fn the_documentation_lists_every_version() {
     let page = include_str!("../../../docs/wire.md");
-    let missing: Vec<u16> = (1..=WIRE_VERSION).filter(|of| !page.contains(&format!("\n| {of} | "))).collect();
+    let missing: Vec<u16> =
+        (1..=WIRE_VERSION).filter(|version| !page.contains(&format!("\n| {version} | "))).collect();
     assert!(missing.is_empty(), "docs/wire.md has no line for versions {missing:?}");
 }
 
@@ -337,23 +341,23 @@ fn a_frame_round_trips_stored_and_compressed() {
 #[test]
 fn hostile_frames_give_an_error_that_says_what_and_where() {
     let good = encode(&golden_batch()).unwrap();
-    let with = |at: usize, bytes: &[u8]| {
+    let error_with = |at: usize, bytes: &[u8]| {
         let mut frame = good.clone();
         frame[at..at + bytes.len()].copy_from_slice(bytes);
         decode(&frame).unwrap_err()
     };
     assert!(matches!(decode(b""), Err(DecodeError::Truncated { what: "magic", .. })));
-    assert!(matches!(with(0, b"GET "), DecodeError::Magic { .. }));
+    assert!(matches!(error_with(0, b"GET "), DecodeError::Magic { .. }));
     for found in [0, 2] {
-        let error = with(4, &u16::to_le_bytes(found));
+        let error = error_with(4, &u16::to_le_bytes(found));
         assert_eq!(error, DecodeError::Version { found });
         let said = "this server reads version 1; it must be at least as new as its agents, so upgrade it";
         assert_eq!(error.to_string(), format!("unsupported batch version {found}: {said}"));
     }
-    assert!(matches!(with(8, &[0xff; 4]), DecodeError::TooLarge { what: "plain length", .. }));
-    assert!(matches!(with(8, &[1, 0, 0, 0]), DecodeError::Truncated { what: "payload", .. }));
-    assert!(matches!(with(6, &[9, 0]), DecodeError::Value { what: "coding", found: 9, .. }));
-    assert!(matches!(with(6, &[0, 0]), DecodeError::Compression { .. }));
+    assert!(matches!(error_with(8, &[0xff; 4]), DecodeError::TooLarge { what: "plain length", .. }));
+    assert!(matches!(error_with(8, &[1, 0, 0, 0]), DecodeError::Truncated { what: "payload", .. }));
+    assert!(matches!(error_with(6, &[9, 0]), DecodeError::Value { what: "coding", found: 9, .. }));
+    assert!(matches!(error_with(6, &[0, 0]), DecodeError::Compression { .. }));
     for end in 0..good.len() {
         assert!(decode(&good[..end]).is_err(), "{end} bytes of {} were accepted", good.len());
     }
@@ -444,13 +448,13 @@ proptest! {
         buckets in prop::collection::vec(prop::collection::vec((".{0,9}", any::<u64>()), 0..5), 0..5),
         (module, since, is_counted) in (any::<u32>(), any::<Option<u64>>(), any::<bool>()),
     ) {
-        let of_bucket = |(bucket, parameters): (u32, Vec<(String, u64)>)| {
+        let layout_bucket = |(bucket, parameters): (u32, Vec<(String, u64)>)| {
             let (parameters, elements) = parameters.into_iter().unzip();
             let elements = if is_counted { elements } else { Vec::new() };
             let bucket = Bucket(bucket);
             LayoutBucket { bucket, parameters, elements, bytes: 1, dtype: "bfloat16".into() }
         };
-        let buckets = (0..).zip(buckets).map(of_bucket).collect();
+        let buckets = (0..).zip(buckets).map(layout_bucket).collect();
         let layout = Layout { buckets, module, since, ..Layout::default() };
         let unused = Some((0..layout.count() as u32).step_by(2).collect());
         for layout in [layout.clone(), Layout { unused, ..layout }] {

@@ -116,7 +116,7 @@ impl Account {
 
     /// Returns the time that is spent on one thing, in nanoseconds.
     #[must_use]
-    pub fn of(&self, spending: Spending) -> u64 {
+    pub fn nanos_of(&self, spending: Spending) -> u64 {
         self.entries.iter().filter(|entry| entry.spending == spending).map(|entry| entry.nanos).sum()
     }
 }

@@ -164,15 +164,15 @@ impl Goodput {
         if self.total_nanos() == self.wall_nanos.saturating_mul(self.ranks.into()) {
             return (self.ranks, self.ranks);
         }
-        let of_attempts = self.attempts.iter().map(|attempt| attempt.ranks);
-        of_attempts.fold((self.ranks, self.ranks), |(least, most), ranks| (least.min(ranks), most.max(ranks)))
+        let ranks = self.attempts.iter().map(|attempt| attempt.ranks);
+        ranks.fold((self.ranks, self.ranks), |(least, most), ranks| (least.min(ranks), most.max(ranks)))
     }
 
     /// Returns the time of a use as a share of the wall time of all ranks, 0 to 1.
     #[must_use]
-    pub fn share(&self, of: TimeUse) -> f64 {
+    pub fn share(&self, time_use: TimeUse) -> f64 {
         let total = self.total_nanos();
-        self.uses.get(&of).map_or(0.0, |&nanos| nanos as f64 / total.max(1) as f64)
+        self.uses.get(&time_use).map_or(0.0, |&nanos| nanos as f64 / total.max(1) as f64)
     }
 }
 
@@ -202,9 +202,9 @@ mod tests {
 
     #[test]
     fn every_use_has_its_code_its_name_and_its_place() {
-        for (code, one) in TimeUse::ALL.into_iter().enumerate() {
-            assert_eq!(one as usize, code);
-            assert_eq!(serde_json::to_value(one).unwrap(), one.name());
+        for (code, time_use) in TimeUse::ALL.into_iter().enumerate() {
+            assert_eq!(time_use as usize, code);
+            assert_eq!(serde_json::to_value(time_use).unwrap(), time_use.name());
         }
         let productive = TimeUse::ALL.into_iter().take_while(|time_use| time_use.is_productive()).count();
         assert_eq!(productive, TimeUse::ALL.into_iter().filter(|time_use| time_use.is_productive()).count());

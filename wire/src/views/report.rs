@@ -426,9 +426,9 @@ impl Report {
     /// without observed steps.
     #[must_use]
     pub fn mean_nanos(&self, parts: &[Part]) -> Option<f64> {
-        let of_rank = |rank: &RankLedger| parts.iter().map(|&part| rank.parts()[part as usize]).sum::<u64>();
+        let nanos = |rank: &RankLedger| parts.iter().map(|&part| rank.parts()[part as usize]).sum::<u64>();
         let count = self.steps * self.ledger.len() as u64;
-        (count > 0).then(|| self.ledger.iter().map(of_rank).sum::<u64>() as f64 / count as f64)
+        (count > 0).then(|| self.ledger.iter().map(nanos).sum::<u64>() as f64 / count as f64)
     }
 
     /// Returns the parameters in a bucket of the largest group; `None` if they are not known.

@@ -41,7 +41,7 @@ fn is_said(error: &DecodeError) -> Verdict {
     ensure((10..1_200).contains(&sentence.len()), || format!("the error is {sentence:?}"))
 }
 
-fn within_bounds(batch: &Batch, bytes: usize) -> Verdict {
+fn check_bounds(batch: &Batch, bytes: usize) -> Verdict {
     ensure(batch.events.len() <= MAX_EVENTS, || format!("{} records", batch.events.len()))?;
     ensure(batch.rank.0 < batch.world_size && batch.world_size <= MAX_RANKS, || "rank out of range".into())?;
     ensure(batch.held_bytes() <= MAX_DECODING_BYTES, || format!("batch of {} bytes", batch.held_bytes()))?;
@@ -61,7 +61,7 @@ fn plain_bytes() {
         match &decoded {
             Ok(batch) => {
                 taken.set(taken.get() + 1);
-                within_bounds(batch, bytes.len())?;
+                check_bounds(batch, bytes.len())?;
             }
             Err(error) => is_said(error)?,
         }
@@ -90,7 +90,7 @@ fn whole_frames() {
         ensure(held <= MAX_DECODING_BYTES, || format!("decoding held {held} bytes"))?;
         match decoded {
             Ok(batch) => {
-                within_bounds(&batch, MAX_PLAIN_BYTES)?;
+                check_bounds(&batch, MAX_PLAIN_BYTES)?;
                 let again = encode(&batch).map_err(|error| error.to_string())?;
                 ensure(decode(&again) == Ok(batch), || "the batch does not round-trip in a frame".into())
             }

@@ -42,15 +42,15 @@ fn corpus() -> Corpus {
         ..fixtures::run_summary()
     };
     let runs = LiveView::Runs { runs: vec![summary.clone(), summary] };
-    let of_view = |view: &LiveView| view::encode(view).expect("it is plain data");
+    let encoded = |view: &LiveView| view::encode(view).expect("it is plain data");
     Corpus::default()
         .with("steps", steps.encode())
         .with("no steps", StepColumns::default().encode())
         .with("ranks", ranks.encode())
         .with("waterfall", waterfall().encode())
         .with("tile", tile.encode())
-        .with("runs", of_view(&runs))
-        .with("no such run", of_view(&LiveView::NoSuchRun))
+        .with("runs", encoded(&runs))
+        .with("no such run", encoded(&LiveView::NoSuchRun))
 }
 
 fn waterfall() -> Waterfall {
@@ -144,7 +144,7 @@ fn frames() {
             bytes[..4].copy_from_slice(b"PCLV");
             bytes[4..6].copy_from_slice(&version);
         }
-        let of_kinds = [
+        let kinds = [
             same_bytes!(StepColumns, &bytes, is_readable),
             same_bytes!(StepRanks, &bytes, |ranks: &StepRanks| {
                 let entries = ranks.rank_nanos.len().min(if ranks.is_consistent() { usize::MAX } else { 0 });
@@ -159,7 +159,7 @@ fn frames() {
             }),
             is_view(&bytes)?,
         ];
-        let kinds = of_kinds.into_iter().filter(|&is| is).count();
+        let kinds = kinds.into_iter().filter(|&is| is).count();
         ensure(kinds <= 1, || format!("the bytes are {kinds} kinds of frame at once"))
     });
 }

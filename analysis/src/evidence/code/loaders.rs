@@ -11,7 +11,7 @@ use wire::views::{Cause, Culprit, Verdict, VerdictState};
 use super::Code;
 use crate::account::StepAccount;
 use crate::finding::{Evidence, Finding, Statement};
-use crate::stacks::{During, busiest, workers_at_work};
+use crate::stacks::{LossPlace, busiest, workers_at_work};
 use crate::stats;
 use crate::verdict::{Findings, MIN_SHARE, hours_per_day};
 
@@ -33,7 +33,7 @@ pub(in crate::evidence) fn settle(found: &mut Findings, code: &Code<'_>) {
     found.notes.retain(is_other);
     let accounts: Vec<StepAccount> = code.steps.iter().filter_map(|step| StepAccount::new(step)).collect();
     let lost = lost_to_input(&accounts, &found.verdicts);
-    let Some(mut finding) = on_all(of_input, lost, code) else { return };
+    let Some(mut finding) = finding_on_all(of_input, lost, code) else { return };
     finding.evidence.splice(0..0, evidence);
     found.verdicts.push(finding);
     leave_to_turns(found, &accounts);
@@ -52,24 +52,24 @@ fn busy_loaders(finding: &Finding, code: &Code<'_>) -> Option<Vec<Evidence>> {
     let named = verdict.culprit.as_ref()?.ranks();
     let ranks = 0..code.stacks.len() as u32;
     let others = ranks.filter(|rank| !named.contains(rank));
-    let mut of = named.iter().copied().chain(others).filter_map(busy);
+    let mut busy_ranks = named.iter().copied().chain(others).filter_map(busy);
     // The first of them is the named one, if any is.
-    let of = [of.next()?, of.next()?];
-    if !(named.is_empty() || named.contains(&of[0].0)) {
+    let busy_ranks = [busy_ranks.next()?, busy_ranks.next()?];
+    if !(named.is_empty() || named.contains(&busy_ranks[0].0)) {
         return None;
     }
-    let place = busiest(code.profile(of[0].0)?, During::Input, &code.pauses());
-    let place = place.map(|place| Evidence::InCode { place, rank: of[0].0, other_rank: None });
-    Some(place.into_iter().chain([Evidence::LoadersAtWork { of }]).collect())
+    let place = busiest(code.profile(busy_ranks[0].0)?, LossPlace::Input, &code.pauses());
+    let place = place.map(|place| Evidence::InCode { place, rank: busy_ranks[0].0, other_rank: None });
+    Some(place.into_iter().chain([Evidence::LoadersAtWork { shares: busy_ranks }]).collect())
 }
 
 /// Returns the time for which steps wait for input, on the usual rank and then on the slowest one, less what `others` explain of it, in
 /// nanoseconds.
 fn lost_to_input(accounts: &[StepAccount], others: &[Finding]) -> f64 {
-    let of_step = |account: &StepAccount| account.usual(Part::Input) + account.uneven(Part::Input);
+    let input_nanos = |account: &StepAccount| account.usual(Part::Input) + account.uneven(Part::Input);
     let explained = others.iter().filter(|other| other.verdict.cause == Cause::Input);
     let explained: u64 = explained.map(|other| other.verdict.lost_nanos()).sum();
-    (accounts.iter().map(of_step).sum::<f64>() - explained as f64).max(0.0)
+    (accounts.iter().map(input_nanos).sum::<f64>() - explained as f64).max(0.0)
 }
 
 /// Leaves to ranks that take turns at being last what is not a wait for input.
@@ -93,7 +93,7 @@ pub(super) fn busy(profile: &Profile) -> Option<f64> {
 }
 
 /// Returns one finding on all ranks that costs `lost` nanoseconds in all.
-fn on_all(found: Vec<Finding>, lost: f64, code: &Code<'_>) -> Option<Finding> {
+fn finding_on_all(found: Vec<Finding>, lost: f64, code: &Code<'_>) -> Option<Finding> {
     let (first, last) = (code.steps.first()?, code.steps.last()?);
     let total: u64 = code.steps.iter().map(|step| step.period_nanos()).sum();
     let share = lost / total.max(1) as f64;
@@ -120,7 +120,7 @@ mod tests {
     use wire::stacks::{Frame, Stack, Stacks, StacksOutcome, ThreadRole, ThreadStacks};
 
     use super::*;
-    use crate::verdict::fixture::against_rank_1;
+    use crate::verdict::fixture::finding_on_rank_1;
     use crate::verdict::tests::{MS, run};
     use crate::wording;
 
@@ -152,7 +152,7 @@ mod tests {
         let waits = |step: u64, rank| (rank == 1 && step < 5).then_some((5 * MS, Part::Input));
         let (stacks, steps) = (at_work.map(stacks), run(10, waits));
         let steps: Vec<_> = steps.iter().collect();
-        let mut found = Findings { verdicts: vec![against_rank_1(Cause::Input)], notes: Vec::new() };
+        let mut found = Findings { verdicts: vec![finding_on_rank_1(Cause::Input)], notes: Vec::new() };
         settle(&mut found, &Code { stacks: &stacks, long_steps: &[], lines: &[], fits: &[], steps: &steps });
         found.verdicts.into_iter().map(|finding| wording::verdict(finding).sentence).collect()
     }
@@ -162,7 +162,7 @@ mod tests {
         let [all] = &settled([92, 97])[..] else { panic!("one verdict") };
         assert!(all.starts_with("All ranks wait for their input, which costs 3."), "{all}");
         assert!(all.ends_with(", in train.py:5 (__getitem__)."), "{all}");
-        let [one] = &settled([30, 97])[..] else { panic!("one verdict") };
-        assert!(one.starts_with("Rank 1 waits for its input"), "{one}");
+        let [sentence] = &settled([30, 97])[..] else { panic!("one verdict") };
+        assert!(sentence.starts_with("Rank 1 waits for its input"), "{sentence}");
     }
 }

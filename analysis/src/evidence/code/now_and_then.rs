@@ -6,8 +6,8 @@ use wire::views::Cause;
 
 use super::{Code, loaders};
 use crate::finding::{Evidence, Finding};
-use crate::long_steps::{long_line, merged, within};
-use crate::stacks::{During, busiest};
+use crate::long_steps::{long_line, merged, profiles_within};
+use crate::stacks::{LossPlace, busiest};
 
 /// Finds the line that a rank reported, or else the one that its stacks show.
 pub(super) fn find(finding: &Finding, code: &Code<'_>) -> Option<Evidence> {
@@ -24,13 +24,13 @@ fn reported(cause: Cause, suspects: &[u32], code: &Code<'_>) -> Option<Evidence>
         Cause::Compilation => SpanKind::Compilation,
         _ => return None,
     };
-    let of_rank = |&rank: &u32| {
+    let evidence = |&rank: &u32| {
         let mut lines = code.lines.get(rank as usize)?.iter().filter(|line| line.kind == kind);
         // Of several lines, the records do not say which of them is which pause.
         let (first, None) = (lines.next()?, lines.next()) else { return None };
         Some(Evidence::Called { frame: first.frame.clone(), rank })
     };
-    suspects.iter().find_map(of_rank)
+    suspects.iter().find_map(evidence)
 }
 
 fn sampled(finding: &Finding, suspects: &[u32], code: &Code<'_>) -> Option<Evidence> {
@@ -39,15 +39,15 @@ fn sampled(finding: &Finding, suspects: &[u32], code: &Code<'_>) -> Option<Evide
         None => &[finding.verdict.steps.0],
     };
     let is_input = finding.verdict.cause == Cause::Input;
-    if is_input && let Some(of_workers) = suspects.iter().find_map(|&rank| of_workers(rank, code)) {
-        return Some(of_workers);
+    if is_input && let Some(line) = suspects.iter().find_map(|&rank| workers_line(rank, code)) {
+        return Some(line);
     }
     let profiles = |rank: u32| profiles(rank, steps, code);
     let (rank, own) = suspects.iter().map(|&rank| (rank, profiles(rank))).find(|(_, own)| !own.is_empty())?;
     let others = (0..code.long_steps.len() as u32).filter(|rank| !suspects.contains(rank));
     let other = others.map(|rank| (rank, profiles(rank))).find(|(_, other)| !other.is_empty());
     let place = match &other {
-        _ if is_input => busiest(&merged(&own), During::Input, &code.pauses()),
+        _ if is_input => busiest(&merged(&own), LossPlace::Input, &code.pauses()),
         Some((_, other)) => long_line(&own, other, false),
         None => long_line(&own, &[], false),
     }?;
@@ -57,10 +57,10 @@ fn sampled(finding: &Finding, suspects: &[u32], code: &Code<'_>) -> Option<Evide
 
 /// Returns the line in which the loader workers of a rank mostly are, if they do not keep up. A rank takes stacks of itself and not of
 /// them. Workers that start again, for instance, are at work for a short time.
-fn of_workers(rank: u32, code: &Code<'_>) -> Option<Evidence> {
+fn workers_line(rank: u32, code: &Code<'_>) -> Option<Evidence> {
     let profile = code.profile(rank)?;
     loaders::busy(profile)?;
-    let place = busiest(profile, During::Input, &code.pauses())?;
+    let place = busiest(profile, LossPlace::Input, &code.pauses())?;
     (place.role == ThreadRole::Worker).then_some(Evidence::InCode { place, rank, other_rank: None })
 }
 
@@ -71,6 +71,6 @@ fn profiles<'a>(rank: u32, steps: &[u64], code: &Code<'a>) -> Vec<&'a Profile> {
         return Vec::new();
     };
     let windows = steps.iter().filter_map(|&step| code.window(step));
-    let found = windows.flat_map(|window| within(long.iter().map(AsRef::as_ref), fit, window));
+    let found = windows.flat_map(|window| profiles_within(long.iter().map(AsRef::as_ref), fit, window));
     found.collect()
 }

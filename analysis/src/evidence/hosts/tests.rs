@@ -10,7 +10,7 @@ use wire::host::{HostFigure, HostSample};
 use super::*;
 use crate::finding::Segment;
 use crate::hosts::{HostHistory, RankHost};
-use crate::verdict::fixture::against_rank_1;
+use crate::verdict::fixture::finding_on_rank_1;
 use crate::wording;
 
 const SECOND: i64 = 1_000_000_000;
@@ -37,14 +37,14 @@ fn rank(pid: u32, cores: &str, millis: &[(HostFigure, u64)]) -> Option<RankHost>
 }
 
 fn explained(cause: Cause, ranks: &[Option<RankHost>]) -> Verdict {
-    let mut finding = against_rank_1(cause);
+    let mut finding = finding_on_rank_1(cause);
     let fits = vec![Some(ClockFit::exact()); ranks.len()];
     explain(&mut finding, &Hosts { ranks, fits: &fits }, (ServerNanos(2 * SECOND), ServerNanos(7 * SECOND)));
     wording::verdict(finding)
 }
 
 fn unexplained(cause: Cause) -> Verdict {
-    wording::verdict(against_rank_1(cause))
+    wording::verdict(finding_on_rank_1(cause))
 }
 
 use HostFigure::{Busy, IoPressure, MainWaited, MajorFaults, MemoryPressure, Ran, Stolen, Throttled, Waited};
@@ -84,7 +84,7 @@ fn other_ranks_on_the_same_cores_are_distinguished_from_other_processes() {
 #[test]
 fn busy_cores_are_not_blamed_for_more_than_the_threads_waited_for_them() {
     let idle = [(Ran, 300), (Busy, 1_000), (Stolen, 0), (Waited, 60)];
-    let mut finding = against_rank_1(Cause::Host);
+    let mut finding = finding_on_rank_1(Cause::Host);
     finding.verdict.cost_share = 0.6;
     let ranks = [rank(7, "0", &QUIET), rank(8, "1", &idle)];
     let fits = vec![Some(ClockFit::exact()); 2];
@@ -107,7 +107,7 @@ fn a_lack_of_memory_is_named() {
     let found = explained(Cause::Host, &[rank(7, "0", &QUIET), rank(8, "1", &short)]);
     assert!(found.sentence.contains("loses time to a lack of memory"), "{}", found.sentence);
     let says = "tasks waited for memory to be reclaimed or read back for 480 ms per second (pressure, PSI)";
-    assert!(found.evidence.iter().any(|one| one == says), "{:?}", found.evidence);
+    assert!(found.evidence.iter().any(|sentence| sentence == says), "{:?}", found.evidence);
     let little = [(Ran, 400), (Busy, 420), (Stolen, 0), (Waited, 20), (MemoryPressure, 20)];
     let found = explained(Cause::Host, &[None, rank(8, "1", &little)]);
     assert!(found.sentence.contains("loses time on its host"), "{}", found.sentence);
@@ -123,7 +123,7 @@ fn pages_that_are_read_from_disk_are_named_if_they_are_the_ranks_own() {
     let paged = found(150);
     assert!(paged.sentence.contains("loses time to pages that are read from disk"), "{}", paged.sentence);
     let says = "150 major page faults per second, while tasks waited for disks for 300 ms per second (pressure, PSI)";
-    assert!(paged.evidence.iter().any(|one| one == says), "{:?}", paged.evidence);
+    assert!(paged.evidence.iter().any(|sentence| sentence == says), "{:?}", paged.evidence);
     assert!(found(3).sentence.contains("loses time on its host"), "another process used the disk");
 }
 
@@ -149,7 +149,7 @@ fn steal_is_the_cause_of_slow_compute_only_if_it_explains_the_cost() {
 fn the_sentence_names_what_keeps_ranks_off_their_processors_in_turn() {
     let taken = [(Ran, 400), (Busy, 990), (Stolen, 0), (Waited, 580)];
     let ranks = [rank(7, "0", &QUIET), rank(8, "1", &taken)];
-    let mut all = against_rank_1(Cause::Host);
+    let mut all = finding_on_rank_1(Cause::Host);
     all.verdict.culprit = Some(Culprit::All);
     all.statement = Statement::Turns { kept_off_processors: true };
     let fits = vec![Some(ClockFit::exact()); 2];
@@ -171,7 +171,7 @@ fn ranks_that_wait_for_no_core_are_not_kept_off_their_processors() {
     let statement = |training: u64| {
         let shares = [(Ran, 400), (Busy, 990), (Stolen, 0), (Waited, 300), (MainWaited, training)];
         let ranks = [rank(7, "0", &shares), rank(8, "1", &shares)];
-        let mut all = against_rank_1(Cause::Host);
+        let mut all = finding_on_rank_1(Cause::Host);
         all.verdict.culprit = Some(Culprit::All);
         all.statement = Statement::Turns { kept_off_processors: true };
         let fits = [Some(ClockFit::exact()); 2];
@@ -197,7 +197,7 @@ fn a_line_in_which_a_rank_waits_for_a_core_is_not_the_reason() {
     let reason = |cause, waited: u64, usual: u64| {
         let taken = |waited| [(Ran, 250), (Busy, 990), (Stolen, 0), (Waited, waited), (MainWaited, waited)];
         let ranks = [rank(7, "0", &taken(usual)), rank(8, "1", &taken(waited))];
-        let mut finding = against_rank_1(cause);
+        let mut finding = finding_on_rank_1(cause);
         finding.reason = Some(Reason::OwnCode);
         let fits = [Some(ClockFit::exact()); 2];
         explain(
@@ -232,7 +232,7 @@ fn missing_or_unremarkable_host_data_changes_no_verdict() {
 fn steal_that_slows_all_ranks_is_in_the_sentence() {
     let stolen = [(Ran, 900), (Busy, 905), (Stolen, 90), (Waited, 0)];
     let ranks = [rank(7, "0", &stolen), rank(8, "1", &stolen)];
-    let mut all = against_rank_1(Cause::Processor);
+    let mut all = finding_on_rank_1(Cause::Processor);
     all.verdict.culprit = Some(Culprit::All);
     all.statement = Statement::Slower { share: 0.12 };
     let fits = vec![Some(ClockFit::exact()); 2];
@@ -251,7 +251,7 @@ fn steal_that_slows_all_ranks_is_in_the_sentence() {
 fn is_scatter(cause: Cause, others: u64, change: impl Fn(&mut Finding)) -> bool {
     let used = [(Ran, 400), (Busy, 800 + others), (Stolen, 0), (Waited, 300)];
     let (ranks, fits) = ([rank(7, "0-1", &used), rank(8, "0-1", &used)], [Some(ClockFit::exact()); 2]);
-    let mut finding = against_rank_1(cause);
+    let mut finding = finding_on_rank_1(cause);
     finding.verdict.persistence = Some(Persistence::Transient);
     change(&mut finding);
     explain(&mut finding, &Hosts { ranks: &ranks, fits: &fits }, (ServerNanos(0), ServerNanos(10 * SECOND)));

@@ -58,14 +58,14 @@ impl Pace {
     pub(super) fn nanos(&self, work: &Durations) -> f64 {
         match self {
             Self::Scaled(scale) => work.iter().zip(scale).map(|(work, scale)| work * scale).sum(),
-            Self::Through(positions) => between(positions, work.iter().sum()),
+            Self::Through(positions) => interpolated(positions, work.iter().sum()),
         }
     }
 }
 
-fn between(positions: &[Position], work: f64) -> f64 {
-    let after = positions.partition_point(|position| position.work <= work);
-    let (from, to) = (positions[after.saturating_sub(1)], positions[after.min(positions.len() - 1)]);
+fn interpolated(positions: &[Position], work: f64) -> f64 {
+    let next = positions.partition_point(|position| position.work <= work);
+    let (from, to) = (positions[next.saturating_sub(1)], positions[next.min(positions.len() - 1)]);
     let width = to.work - from.work;
     if width > 0.0 {
         from.instead + (work - from.work) / width * (to.instead - from.instead)
@@ -129,10 +129,10 @@ impl Waypoints {
         let alike: Vec<usize> =
             among.iter().copied().filter(|&other| self.kind[other] == self.kind[rank]).collect();
         let others = kind.ranks.checked_sub(alike.len()).filter(|others| *others > 0)? as f64;
-        let mean = |sum: f64, those: f64| (sum - those).max(0.0) / others;
+        let mean = |sum: f64, left_out: f64| (sum - left_out).max(0.0) / others;
         let place = |(place, own): (&Waypoint, &f64)| {
-            let those = alike.iter().filter_map(|&other| self.ranks[other].places.get(place)).sum();
-            Position { work: *own, instead: mean(kind.places[place], those) }
+            let left_out = alike.iter().filter_map(|&other| self.ranks[other].places.get(place)).sum();
+            Position { work: *own, instead: mean(kind.places[place], left_out) }
         };
         let total = mean(kind.total.iter().sum(), alike.iter().map(|&other| self.ranks[other].total).sum());
         let own = &self.ranks[rank];
@@ -196,8 +196,10 @@ mod tests {
 
     #[test]
     fn ranks_are_compared_with_ranks_that_reach_the_same_positions() {
-        let of = |count: u32| (0..count).map(|at| (place(at), f64::from(at))).collect();
-        let places = Waypoints::new([(of(2), only(5.0)), (of(3), only(6.0)), (of(3), only(8.0))].into_iter());
+        let places_of = |count: u32| (0..count).map(|at| (place(at), f64::from(at))).collect();
+        let places = Waypoints::new(
+            [(places_of(2), only(5.0)), (places_of(3), only(6.0)), (places_of(3), only(8.0))].into_iter(),
+        );
         assert!(places.as_others(0, &[0]).is_none(), "no rank reaches the same positions");
         let Some(Pace::Through(through)) = places.as_others(1, &[1]) else { panic!("rank 2 reaches them") };
         assert_eq!(through.last(), Some(&Position { work: 6.0, instead: 8.0 }));

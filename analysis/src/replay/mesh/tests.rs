@@ -19,7 +19,7 @@ const BACKWARD: i64 = 20;
 fn step(forward: &[i64]) -> StepRecords {
     let paired = |rank: usize| forward[rank / 2 * 2].max(forward[rank / 2 * 2 + 1]) + 1;
     let reduced = (0..forward.len()).map(paired).max().unwrap_or(0) + BACKWARD + 2;
-    let of = |(rank, &forward): (usize, &i64)| {
+    let rank_step = |(rank, &forward): (usize, &i64)| {
         let computed = paired(rank) + BACKWARD;
         let at = |millis: i64| MonoNanos(millis * MILLI);
         let span =
@@ -50,7 +50,7 @@ fn step(forward: &[i64]) -> StepRecords {
             buckets: vec![bucket(pair, forward, paired(rank)), bucket(0, computed, reduced)],
         }))
     };
-    StepRecords { step: Step(7), ranks: forward.iter().enumerate().map(of).collect(), absent: 0 }
+    StepRecords { step: Step(7), ranks: forward.iter().enumerate().map(rank_step).collect(), absent: 0 }
 }
 
 fn replayed(records: &StepRecords, bound_nanos: u64) -> Option<Replay> {
@@ -76,7 +76,8 @@ fn a_late_rank_costs_the_delay_that_its_group_passes_on() {
     assert_eq!(millis(found.alike_nanos.into()), 6.0);
     assert!(found.group.is_none());
     // A collective among all ranks can be replayed without its transfer, which nothing hides.
-    let buckets: Vec<f64> = found.collectives.iter().map(|one| millis(f64::from(one.saving_nanos))).collect();
+    let buckets: Vec<f64> =
+        found.collectives.iter().map(|collective| millis(f64::from(collective.saving_nanos))).collect();
     assert_eq!(buckets, [2.0]);
 }
 
@@ -129,7 +130,7 @@ fn pipelines(takes: [i64; 2]) -> StepRecords {
         end: at(end),
         source: Source::DeviceEvent,
     };
-    let of = |rank: usize| {
+    let rank_step = |rank: usize| {
         let takes = takes[rank / 2];
         let is_second = rank % 2 == 1;
         // When its messages start, and when its compute ends.
@@ -143,8 +144,11 @@ fn pipelines(takes: [i64; 2]) -> StepRecords {
             .collect();
         let mut spans = vec![span(SpanKind::Backward, 0, computed)];
         if is_second {
-            let waits =
-                |one: &BucketRecord| Span { begin: one.start, end: one.end, ..span(SpanKind::Blocked, 0, 0) };
+            let waits = |bucket: &BucketRecord| Span {
+                begin: bucket.start,
+                end: bucket.end,
+                ..span(SpanKind::Blocked, 0, 0)
+            };
             spans.extend(buckets.iter().map(waits));
         }
         spans.push(span(SpanKind::Blocked, computed, reduced + 1));
@@ -153,7 +157,7 @@ fn pipelines(takes: [i64; 2]) -> StepRecords {
             StepRecord { step: Step(7), begin: at(0), end: at(reduced + 1), samples: 0, shadow: false };
         Some(Box::new(RankStep { record, spans, buckets }))
     };
-    StepRecords { step: Step(7), ranks: (0..4).map(of).collect(), absent: 0 }
+    StepRecords { step: Step(7), ranks: (0..4).map(rank_step).collect(), absent: 0 }
 }
 
 #[test]
@@ -194,15 +198,15 @@ proptest! {
         let own = |rank: usize| mesh.as_others(rank, &[rank]);
         let alike: Vec<Line> =
             ranks.clone().map(|rank| mesh.ranks[rank].fixed(&own(rank).never_longer(), 0.0)).collect();
-        let with = |fixed: &[bool]| {
+        let played = |fixed: &[bool]| {
             let lines: Vec<&Line> =
                 ranks.clone().map(|rank| if fixed[rank] { &alike[rank] } else { &measured[rank] }).collect();
             mesh.play(&lines)
         };
         let tolerance = 1e-6;
-        let (none, all) = (with(&[false; 6]), with(&[true; 6]));
-        prop_assert!(none >= with(&some) - tolerance && with(&some) >= with(&more) - tolerance);
-        prop_assert!(with(&more) >= all - tolerance);
+        let (none, all) = (played(&[false; 6]), played(&[true; 6]));
+        prop_assert!(none >= played(&some) - tolerance && played(&some) >= played(&more) - tolerance);
+        prop_assert!(played(&more) >= all - tolerance);
         // A rank's own fix may lengthen its segments, so it saves less.
         for fixed in ranks.clone() {
             let line = mesh.ranks[fixed].fixed(&own(fixed), 0.0);

@@ -95,11 +95,11 @@ fn more_ranks_add_ring_latency_ring_volume_and_unevenness() {
 fn smaller_caps_trade_latency_for_an_earlier_last_bucket() {
     let model = model();
     let caps = model.caps();
-    let of = |mib: u64| caps.iter().find(|cap| cap.cap_bytes == mib << 20).unwrap();
+    let cap = |mib: u64| caps.iter().find(|cap| cap.cap_bytes == mib << 20).unwrap();
     // One bucket of 6 MiB: ready at 100, takes 7 ms.
-    close(of(8).exposed_nanos, 7.0 * MS);
+    close(cap(8).exposed_nanos, 7.0 * MS);
     // Six buckets of 1 MiB: the last one is ready at 100 and takes 2 ms.
-    close(of(1).exposed_nanos, 2.0 * MS);
+    close(cap(1).exposed_nanos, 2.0 * MS);
     // 48 buckets of 128 KiB: each takes 1.125 ms, but they become ready every 0.83 to 2.5 ms.
     assert!(caps[0].exposed_nanos < 2.0 * MS, "{caps:?}");
     assert!(caps.last().unwrap().cap_bytes == 8 << 20, "larger caps change nothing: {caps:?}");

@@ -43,9 +43,9 @@ fn transfers_in_proportion_to_their_sizes_have_no_latency() {
 #[test]
 fn another_number_of_ranks_is_predicted_as_in_the_table_of_predictions() {
     for ranks in [1, 2, 4, 64, 1_024] {
-        let of_table = model().predict(ranks).step_nanos / MS;
+        let table_millis = model().predict(ranks).step_nanos / MS;
         let found = step(Scenario { ranks: Some(ranks), ..Scenario::default() });
-        assert!((found - of_table).abs() < 1e-9, "{ranks}: {found} {of_table}");
+        assert!((found - table_millis).abs() < 1e-9, "{ranks}: {found} {table_millis}");
     }
 }
 

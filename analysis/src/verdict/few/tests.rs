@@ -26,13 +26,13 @@ enum Why {
     Idles,
 }
 
-/// A rank that is late: before the collectives for which the remainder of its number by `every` is 0, by so many nanoseconds.
+/// A rank that is late: before the collectives for which the remainder of its number by `interval` is 0, by so many nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Fault {
     rank: usize,
     why: Why,
     nanos: i64,
-    every: usize,
+    interval: usize,
     first: usize,
 }
 
@@ -58,7 +58,7 @@ impl Simulated {
         let jitter = ((mixed ^ (mixed >> 27)) % 60) as i64 * MICROS;
         let (mut compute, mut idle) = (COMPUTE + jitter, 0);
         for fault in
-            self.faults.iter().filter(|fault| fault.rank == rank && number % fault.every == fault.first)
+            self.faults.iter().filter(|fault| fault.rank == rank && number % fault.interval == fault.first)
         {
             match fault.why {
                 Why::Computes => compute += fault.nanos,
@@ -81,15 +81,15 @@ impl Simulated {
             let work: Vec<(i64, i64)> =
                 (0..self.ranks).map(|rank| self.work(step, collective, rank)).collect();
             let last = work.iter().map(|(compute, idle)| compute + idle).max().unwrap_or(0);
-            let from = *now;
-            let end = from + last + TRANSFER;
+            let begin_of_collective = *now;
+            let end = begin_of_collective + last + TRANSFER;
             for ((spans, buckets), (compute, idle)) in ranks.iter_mut().zip(work) {
-                let (computed, start) = (from + compute, from + compute + idle);
+                let (computed, start) = (begin_of_collective + compute, begin_of_collective + compute + idle);
                 let at = |nanos: i64| MonoNanos(nanos * scale);
                 let mut span = |kind, begin, end| {
                     spans.push(Span { step: number, kind, begin: at(begin), end: at(end), cpu_nanos: 0 });
                 };
-                span(SpanKind::Backward, from, computed);
+                span(SpanKind::Backward, begin_of_collective, computed);
                 span(SpanKind::Idle, computed, start);
                 span(SpanKind::Blocked, start, end);
                 buckets.push(BucketRecord {
@@ -130,7 +130,7 @@ impl Simulated {
 
     /// Returns true if the probability that chance explains how late some rank is lies within a factor of three of the limit.
     fn is_close_to_chance(&self) -> bool {
-        let steps = self.steps(&in_order(self.ranks), 1);
+        let steps = self.steps(&unchanged_order(self.ranks), 1);
         let mut delays = newest_delays(&steps.iter().collect::<Vec<_>>());
         while !delays.is_empty() {
             let scores = scores(&delays, self.ranks);
@@ -158,7 +158,7 @@ impl Simulated {
             has_only_collectives: false,
         };
         let (found, missing) = judge_any(&steps.iter().collect::<Vec<_>>(), &setting);
-        let original = |place: u32| order.iter().position(|&of| of == place as usize);
+        let original = |place: u32| order.iter().position(|&original| original == place as usize);
         let named = |finding: &Finding| {
             let ranks = match &finding.verdict.culprit {
                 Some(Culprit::Rank(rank)) => vec![original(*rank)],
@@ -169,8 +169,8 @@ impl Simulated {
             ranks.sort_unstable();
             (ranks, finding.verdict.cause, (finding.verdict.cost_share * 100.0).round() as i64)
         };
-        let of = |findings: &[Finding]| findings.iter().map(named).collect();
-        Judged { verdicts: of(&found.verdicts), notes: of(&found.notes), is_missing: missing.is_some() }
+        let names = |findings: &[Finding]| findings.iter().map(named).collect();
+        Judged { verdicts: names(&found.verdicts), notes: names(&found.notes), is_missing: missing.is_some() }
     }
 }
 
@@ -187,25 +187,25 @@ impl Judged {
     }
 }
 
-fn fault(rank: usize, why: Why, nanos: i64, every: usize) -> Fault {
-    Fault { rank, why, nanos, every, first: 0 }
+fn fault(rank: usize, why: Why, nanos: i64, interval: usize) -> Fault {
+    Fault { rank, why, nanos, interval, first: 0 }
 }
 
 fn simulated(ranks: usize, steps: u64, all_reduces: usize, faults: &[Fault]) -> Simulated {
     Simulated { ranks, steps, all_reduces, faults: faults.to_vec(), seed: 7, absent: None }
 }
 
-fn in_order(ranks: usize) -> Vec<usize> {
+fn unchanged_order(ranks: usize) -> Vec<usize> {
     (0..ranks).collect()
 }
 
 #[test]
 fn a_rank_that_is_late_in_every_collective_is_named_as_one_that_is_late_in_every_second() {
-    for (every, steps) in [(1, 1), (2, 1), (1, 4), (1, 22)] {
+    for (interval, steps) in [(1, 1), (2, 1), (1, 4), (1, 22)] {
         for (why, cause) in [(Why::Idles, Cause::Host), (Why::Computes, Cause::Compute)] {
-            let job = simulated(4, steps, 16, &[fault(2, why, 2_000 * MICROS, every)]);
-            let judged = job.judged(&in_order(4), 1, true);
-            assert_eq!(judged.named(), [[2]], "{every} {steps}: {judged:?}");
+            let job = simulated(4, steps, 16, &[fault(2, why, 2_000 * MICROS, interval)]);
+            let judged = job.judged(&unchanged_order(4), 1, true);
+            assert_eq!(judged.named(), [[2]], "{interval} {steps}: {judged:?}");
             assert_eq!(judged.verdicts[0].1, cause);
         }
     }
@@ -217,7 +217,7 @@ fn two_ranks_that_are_late_in_turn_are_both_named() {
         fault(1, Why::Computes, 2_500 * MICROS, 2),
         Fault { first: 1, ..fault(3, Why::Idles, 1_200 * MICROS, 2) },
     ];
-    let judged = simulated(4, 2, 12, &faults).judged(&in_order(4), 1, true);
+    let judged = simulated(4, 2, 12, &faults).judged(&unchanged_order(4), 1, true);
     assert_eq!(judged.named(), [[1], [3]], "{judged:?}");
 }
 
@@ -226,11 +226,11 @@ fn what_all_ranks_lose_alike_has_a_verdict_if_its_share_is_clear() {
     for (micros, is_clear) in [(2_000, true), (300, false)] {
         for steps in [1, 3, 19] {
             let faults: Vec<Fault> = (0..4).map(|rank| fault(rank, Why::Idles, micros * MICROS, 1)).collect();
-            let judged = simulated(4, steps, 6, &faults).judged(&in_order(4), 1, true);
+            let judged = simulated(4, steps, 6, &faults).judged(&unchanged_order(4), 1, true);
             let is_of_all =
                 |(ranks, cause, _): &&(Vec<usize>, Cause, i64)| ranks.is_empty() && *cause == Cause::Host;
-            let of_all = judged.verdicts.iter().filter(is_of_all).count();
-            assert_eq!(of_all, usize::from(is_clear), "{micros} {steps}: {judged:?}");
+            let all_count = judged.verdicts.iter().filter(is_of_all).count();
+            assert_eq!(all_count, usize::from(is_clear), "{micros} {steps}: {judged:?}");
             assert!(judged.named().is_empty(), "{judged:?}");
         }
     }
@@ -241,7 +241,7 @@ fn what_all_ranks_lose_alike_has_a_verdict_if_its_share_is_clear() {
 fn waiting_for_a_rank_without_a_file_is_not_communication_that_all_ranks_lose() {
     for steps in [1, 3, 25] {
         let late = simulated(4, steps, 6, &[fault(3, Why::Idles, 9_000 * MICROS, 1)]);
-        let judged = Simulated { absent: Some(3), ..late }.judged(&in_order(4), 1, true);
+        let judged = Simulated { absent: Some(3), ..late }.judged(&unchanged_order(4), 1, true);
         assert!(judged.verdicts.is_empty() && judged.notes.is_empty(), "{steps}: {judged:?}");
     }
 }
@@ -251,7 +251,7 @@ fn ranks_that_are_last_as_often_as_chance_has_it_are_not_named() {
     for steps in [1, 3, 25] {
         for seed in 0..8 {
             let job = Simulated { seed, ..simulated(4, steps, 8, &[]) };
-            let judged = job.judged(&in_order(4), 1, true);
+            let judged = job.judged(&unchanged_order(4), 1, true);
             assert!(judged.named().is_empty() && judged.notes.is_empty(), "{seed}: {judged:?}");
         }
     }
@@ -262,12 +262,12 @@ fn ranks_that_are_last_as_often_as_chance_has_it_are_not_named() {
 fn a_rank_that_is_always_last_takes_no_turns_however_many_steps_there_are() {
     for steps in [19, 20, 22, 25, 60] {
         let job = simulated(4, steps, 4, &[fault(3, Why::Computes, 600 * MICROS, 1)]);
-        let recorded = job.judged(&in_order(4), 1, true);
+        let recorded = job.judged(&unchanged_order(4), 1, true);
         assert_eq!(recorded.named(), [[3]], "{steps}: {recorded:?}");
         let is_turns =
             |(ranks, cause, _): &&(Vec<usize>, Cause, i64)| ranks.is_empty() && *cause == Cause::Unknown;
         assert_eq!(recorded.verdicts.iter().find(is_turns), None, "{steps}");
-        let live = job.judged(&in_order(4), 1, false);
+        let live = job.judged(&unchanged_order(4), 1, false);
         assert_eq!(live.verdicts.iter().find(is_turns), None, "{steps}: {live:?}");
     }
 }
@@ -285,23 +285,23 @@ proptest! {
         seed in 0_u64..1_000,
         is_recorded in prop::bool::ANY,
     ) {
-        let faults = faults.into_iter().map(|(rank, idles, micros, every)| {
-            fault(rank, if idles { Why::Idles } else { Why::Computes }, micros * MICROS, every)
+        let faults = faults.into_iter().map(|(rank, idles, micros, interval)| {
+            fault(rank, if idles { Why::Idles } else { Why::Computes }, micros * MICROS, interval)
         });
         let job = Simulated { ranks: 4, steps, all_reduces: 6, faults: faults.collect(), seed, absent: None };
-        let expected = job.judged(&in_order(4), 1, is_recorded);
+        let expected = job.judged(&unchanged_order(4), 1, is_recorded);
         prop_assert_eq!(&job.judged(&order, 1, is_recorded), &expected);
         // Delays count by how much longer they are than kernels are apart anyway, which is a fixed time: what is close to the limit of
         // chance may be beyond it if all takes twice as long.
         if !job.is_close_to_chance() {
-            prop_assert_eq!(job.judged(&in_order(4), 2, is_recorded).named(), expected.named());
+            prop_assert_eq!(job.judged(&unchanged_order(4), 2, is_recorded).named(), expected.named());
         }
-        let whole = job.judged(&in_order(4), 1, true);
+        let whole = job.judged(&unchanged_order(4), 1, true);
         let blamed: Vec<usize> = whole.named().concat();
         for absent in (0..4).filter(|rank| !blamed.contains(rank)) {
-            let without = Simulated { absent: Some(absent), ..job.clone() }.judged(&order, 1, true);
-            let named = without.named().concat();
-            prop_assert!(named.iter().all(|rank| blamed.contains(rank)), "without {absent}: {without:?}, and not {whole:?}");
+            let judged = Simulated { absent: Some(absent), ..job.clone() }.judged(&order, 1, true);
+            let named = judged.named().concat();
+            prop_assert!(named.iter().all(|rank| blamed.contains(rank)), "without {absent}: {judged:?}, and not {whole:?}");
         }
     }
 }

@@ -9,9 +9,9 @@ use crate::verdict::tests::{MS, ON_CPUS, ON_GPUS, found, run};
 
 const STEPS: u64 = 300;
 
-/// Steps in which `rank`, or all ranks, take `of` longer in a part of the step.
-fn grown(rank: Option<usize>, part: Part, of: impl Fn(u64) -> u64) -> Vec<StepAnalysis> {
-    run(STEPS, |step, one| rank.is_none_or(|rank| rank == one).then(|| (of(step), part)))
+/// Steps in which `rank`, or all ranks, take `nanos` longer in a part of the step.
+fn grown(rank: Option<usize>, part: Part, nanos: impl Fn(u64) -> u64) -> Vec<StepAnalysis> {
+    run(STEPS, |step, other| rank.is_none_or(|rank| rank == other).then(|| (nanos(step), part)))
 }
 
 fn first(steps: &[StepAnalysis], setting: &Setting<'_>) -> Verdict {
@@ -89,15 +89,15 @@ fn healthy_jobs_on_shared_cores_do_not_grow() {
 #[test]
 fn slow_growth_of_a_long_run_is_seen_in_its_course() {
     // 40 ms over 4,000 steps. The report covers the last 300.
-    let of = |first: u64, every: u64| {
+    let course_from = |first: u64, interval: u64| {
         let grown = |step: u64| Some((step * MS / 100, Part::Other));
-        let mut steps = run(STEPS, |at, _| grown(first + at * every));
+        let mut steps = run(STEPS, |at, _| grown(first + at * interval));
         for (at, step) in (0..).zip(&mut steps) {
-            step.step = wire::ids::Step(first + at * every);
+            step.step = wire::ids::Step(first + at * interval);
         }
         steps
     };
-    let (newest, course) = (of(3_700, 1), of(0, 13));
+    let (newest, course) = (course_from(3_700, 1), course_from(0, 13));
     let course: Vec<&StepAnalysis> = course.iter().collect();
     assert!(found(&newest, &ON_CPUS).verdicts.iter().all(|verdict| verdict.growth.is_none()));
     let verdict = first(&newest, &Setting { course: &course, ..ON_CPUS });
@@ -116,8 +116,8 @@ fn a_rank_that_is_late_all_along_while_all_ranks_grow_does_not_grow_beyond_them(
     let later = |rank| if rank == 1 { 4 * MS } else { 0 };
     let steps = run(STEPS, |step, rank| Some((step * MS / 10 + later(rank), Part::Other)));
     let found = found(&steps, &ON_CPUS).verdicts;
-    let of_rank_1 = found.iter().find(|one| one.culprit == Some(Culprit::Rank(1))).expect("it is late");
-    assert_eq!(of_rank_1.growth, None, "{of_rank_1:#?}");
-    let of_all = found.iter().find(|one| one.culprit == Some(Culprit::All)).expect("all grow");
+    let rank_1 = found.iter().find(|verdict| verdict.culprit == Some(Culprit::Rank(1))).expect("it is late");
+    assert_eq!(rank_1.growth, None, "{rank_1:#?}");
+    let of_all = found.iter().find(|verdict| verdict.culprit == Some(Culprit::All)).expect("all grow");
     assert!(of_all.growth.is_some(), "{of_all:#?}");
 }

@@ -97,11 +97,11 @@ fn planted() -> impl Strategy<Value = Planted> {
 
 /// Returns the same job with its ranks renumbered: rank `order[i]` becomes rank `i`.
 fn relabeled(steps: &[StepAnalysis], order: [usize; 4]) -> Vec<StepAnalysis> {
-    let of_step = |step: &StepAnalysis| StepAnalysis {
+    let relabeled_step = |step: &StepAnalysis| StepAnalysis {
         ranks: order.iter().map(|&rank| step.ranks[rank].clone()).collect(),
         ..step.clone()
     };
-    steps.iter().map(of_step).collect()
+    steps.iter().map(relabeled_step).collect()
 }
 
 /// Returns the same job in twice the time.
@@ -130,12 +130,12 @@ fn doubled(steps: &[StepAnalysis]) -> Vec<StepAnalysis> {
 type Said = (Option<Culprit>, Cause, VerdictState, u64, Option<u64>, bool);
 
 fn said(verdicts: &[Verdict], named: impl Fn(&Culprit) -> Culprit) -> Vec<Said> {
-    let of = |verdict: &Verdict| {
-        let every = verdict.recurrence.as_ref().and_then(|recurrence| recurrence.every_steps);
+    let summary = |verdict: &Verdict| {
+        let period = verdict.recurrence.as_ref().and_then(|recurrence| recurrence.every_steps);
         let culprit = verdict.culprit.as_ref().map(&named);
-        (culprit, verdict.cause, verdict.state, verdict.affected_steps, every, verdict.growth.is_some())
+        (culprit, verdict.cause, verdict.state, verdict.affected_steps, period, verdict.growth.is_some())
     };
-    verdicts.iter().map(of).collect()
+    verdicts.iter().map(summary).collect()
 }
 
 proptest! {
@@ -148,8 +148,8 @@ proptest! {
         let (found, truth) = (first.lost_nanos() as f64, planted.lost_nanos() as f64);
         prop_assert!((found - truth).abs() <= 0.2 * truth, "{:?} lost {} ns: {:#?}", planted, truth, first);
         if let Shape::Every(period) = planted.shape {
-            let every = first.recurrence.as_ref().and_then(|recurrence| recurrence.every_steps);
-            prop_assert_eq!(every, Some(period), "{:?}: {:#?}", planted, first);
+            let interval = first.recurrence.as_ref().and_then(|recurrence| recurrence.every_steps);
+            prop_assert_eq!(interval, Some(period), "{:?}: {:#?}", planted, first);
         }
         prop_assert_eq!(first.growth.is_some(), planted.shape == Shape::Grows, "{:?}: {:#?}", planted, first);
         if let Some(growth) = first.growth {
@@ -161,7 +161,7 @@ proptest! {
     #[test]
     fn renumbered_ranks_have_the_same_verdicts(planted in planted(), order in Just([0, 1, 2, 3]).prop_shuffle()) {
         let steps = planted.steps();
-        let place = |rank: u32| order.iter().position(|&one| one == rank as usize).expect("it is a rank") as u32;
+        let place = |rank: u32| order.iter().position(|&original| original == rank as usize).expect("it is a rank") as u32;
         let renamed = |culprit: &Culprit| match culprit {
             Culprit::Rank(rank) => Culprit::Rank(place(*rank)),
             Culprit::Ranks(ranks) => {
@@ -171,8 +171,8 @@ proptest! {
             }
             Culprit::All => Culprit::All,
         };
-        let before = said(&judge(&steps), renamed);
-        prop_assert_eq!(before, said(&judge(&relabeled(&steps, order)), Clone::clone));
+        let unchanged = said(&judge(&steps), renamed);
+        prop_assert_eq!(unchanged, said(&judge(&relabeled(&steps, order)), Clone::clone));
     }
 
     #[test]
@@ -187,8 +187,8 @@ proptest! {
     fn the_account_sums_to_the_time_of_the_steps(planted in planted()) {
         let steps = planted.steps();
         let accounts: Vec<StepAccount> = steps.iter().filter_map(StepAccount::new).collect();
-        for (of, step) in accounts.iter().zip(&steps) {
-            prop_assert!((of.total() - step.period_nanos() as f64).abs() < 1.0, "{:?} of {}", of, step.period_nanos());
+        for (account, step) in accounts.iter().zip(&steps) {
+            prop_assert!((account.total() - step.period_nanos() as f64).abs() < 1.0, "{:?} of {}", account, step.period_nanos());
         }
         let whole = account(&accounts, None);
         prop_assert_eq!(whole.entries.iter().map(|entry| entry.nanos).sum::<u64>(), whole.wall_nanos);

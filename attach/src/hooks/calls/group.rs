@@ -19,31 +19,31 @@ thread_local! {
     static GROUP: RefCell<CallGroup> = const { RefCell::new(CallGroup { depth: 0, pending: Vec::new() }) };
 }
 
-fn with<T: Default>(change: impl FnOnce(&mut CallGroup) -> T) -> T {
+fn change_group<T: Default>(change: impl FnOnce(&mut CallGroup) -> T) -> T {
     let changed = GROUP.try_with(|group| group.try_borrow_mut().ok().map(|mut group| change(&mut group)));
     changed.ok().flatten().unwrap_or_default()
 }
 
 pub(super) fn is_open() -> bool {
-    with(|group| group.depth > 0)
+    change_group(|group| group.depth > 0)
 }
 
 pub(super) fn start() {
     host::guarded(|| {
-        with(|group| group.depth += 1);
+        change_group(|group| group.depth += 1);
         Message::begin_batch();
     });
 }
 
 /// Holds a call until its group ends.
 pub(super) fn add(call: Numbered) {
-    with(|group| group.pending.extend(Some(call).filter(|_| group.pending.len() < MAX_CALLS)));
+    change_group(|group| group.pending.extend(Some(call).filter(|_| group.pending.len() < MAX_CALLS)));
 }
 
 /// Ends a group. The outermost group runs between events on each stream that its calls use.
 pub(super) fn end(original: impl FnOnce() -> c_int) -> c_int {
     let by_stream = host::guarded(|| {
-        let calls = with(|group| {
+        let calls = change_group(|group| {
             group.depth = group.depth.saturating_sub(1);
             if group.depth == 0 { std::mem::take(&mut group.pending) } else { Vec::new() }
         });

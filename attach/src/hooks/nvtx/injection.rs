@@ -230,7 +230,7 @@ unsafe fn meaning(domain: Domain, text: *const c_char) -> Meaning {
     }
     // SAFETY: `text` is not null, so the caller guarantees a C string.
     let name = unsafe { CStr::from_ptr(text) }.to_bytes();
-    if domain == Domain::NCCL { Meaning::of_nccl(name) } else { Meaning::of_job(name) }
+    if domain == Domain::NCCL { Meaning::from_nccl(name) } else { Meaning::from_job(name) }
 }
 
 /// Runs the work of a hook. The work never fails the caller.

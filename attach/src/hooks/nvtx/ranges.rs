@@ -33,14 +33,25 @@ enum OpenRange {
     Call(Handle),
 }
 
+/// An open range, with the domain that opened it.
+#[derive(Clone, Copy)]
+struct Open {
+    domain: Domain,
+    range: OpenRange,
+}
+
+impl Open {
+    const NOTHING: Self = Self { domain: Domain::DEFAULT, range: OpenRange::Nothing };
+}
+
 struct Stack {
-    open: [(Domain, OpenRange); MAX_DEPTH],
+    open: [Open; MAX_DEPTH],
     depth: usize,
 }
 
 thread_local! {
     static STACK: RefCell<Stack> =
-        const { RefCell::new(Stack { open: [(Domain::DEFAULT, OpenRange::Nothing); MAX_DEPTH], depth: 0 }) };
+        const { RefCell::new(Stack { open: [Open::NOTHING; MAX_DEPTH], depth: 0 }) };
 }
 
 /// Counts of calls by communicator and function.
@@ -60,8 +71,8 @@ pub(super) fn push(domain: Domain, meaning: Meaning, said: PayloadFields) -> usi
         .try_with(|stack| {
             let Ok(mut stack) = stack.try_borrow_mut() else { return 0 };
             let depth = stack.depth;
-            let is_inside = |open: &(Domain, OpenRange)| {
-                matches!(open.1, OpenRange::Phase(..)) && matches!(opened, OpenRange::Phase(..))
+            let is_inside = |open: &Open| {
+                matches!(open.range, OpenRange::Phase(..)) && matches!(opened, OpenRange::Phase(..))
             };
             let opened = if stack.open[..depth.min(MAX_DEPTH)].iter().any(is_inside) {
                 OpenRange::Nothing
@@ -69,7 +80,7 @@ pub(super) fn push(domain: Domain, meaning: Meaning, said: PayloadFields) -> usi
                 opened
             };
             if let Some(place) = stack.open.get_mut(depth) {
-                *place = (domain, opened);
+                *place = Open { domain, range: opened };
             }
             stack.depth += 1;
             depth
@@ -107,8 +118,8 @@ pub(super) fn pop(domain: Domain) -> usize {
             stack.depth = depth;
             return Some((OpenRange::Nothing, depth));
         }
-        let at = stack.open[..=depth].iter().rposition(|(of, _)| *of == domain)?;
-        let (_, ended) = stack.open[at];
+        let at = stack.open[..=depth].iter().rposition(|open| open.domain == domain)?;
+        let ended = stack.open[at].range;
         stack.open.copy_within(at + 1..=depth, at);
         stack.depth = depth;
         Some((ended, depth))

@@ -20,13 +20,13 @@ pub(super) enum Meaning {
 impl Meaning {
     /// Returns the meaning of a range in NCCL's own domain, where ranges are named after NCCL's functions. Sends and
     /// receives are not collectives, nor are functions that consist of them (`ncclAlltoAll`).
-    pub(super) fn of_nccl(name: &[u8]) -> Self {
+    pub(super) fn from_nccl(name: &[u8]) -> Self {
         let name = name.strip_prefix(b"p").unwrap_or(name);
         name.strip_prefix(b"nccl").and_then(function_of_name).map_or(Self::Nothing, Self::Call)
     }
 
     /// Returns the meaning of any other range, by common names for the two phases in which a device waits for its host.
-    pub(super) fn of_job(name: &[u8]) -> Self {
+    pub(super) fn from_job(name: &[u8]) -> Self {
         if name.len() > MAX_BYTES {
             return Self::Nothing;
         }
@@ -83,12 +83,12 @@ mod tests {
     fn names_of_input_are_recognized_and_similar_names_are_not() {
         let input = Meaning::Phase(Phase::Input);
         let names = ["data", "Get_Batch", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"];
-        names.iter().for_each(|name| assert_eq!(Meaning::of_job(name.as_bytes()), input, "{name}"));
-        assert_eq!(Meaning::of_job(b"h2d"), Meaning::Phase(Phase::Copy));
+        names.iter().for_each(|name| assert_eq!(Meaning::from_job(name.as_bytes()), input, "{name}"));
+        assert_eq!(Meaning::from_job(b"h2d"), Meaning::Phase(Phase::Copy));
         let others = ["forward", "data_parallel.backward", "train_batch", "database", "", "ncclAllReduce"];
         others
             .iter()
-            .for_each(|name| assert_eq!(Meaning::of_job(name.as_bytes()), Meaning::Nothing, "{name}"));
+            .for_each(|name| assert_eq!(Meaning::from_job(name.as_bytes()), Meaning::Nothing, "{name}"));
     }
 
     #[test]
@@ -99,7 +99,7 @@ mod tests {
         for meaning in calls.into_iter().chain(others) {
             assert_eq!(Meaning::from_code(meaning.code()), meaning);
         }
-        assert_eq!(Meaning::of_nccl(b"pncclAllReduce"), Meaning::Call(Function::AllReduce));
-        assert_eq!(Meaning::of_nccl(b"ncclGroupStart"), Meaning::Nothing);
+        assert_eq!(Meaning::from_nccl(b"pncclAllReduce"), Meaning::Call(Function::AllReduce));
+        assert_eq!(Meaning::from_nccl(b"ncclGroupStart"), Meaning::Nothing);
     }
 }

@@ -8,7 +8,7 @@ use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::call_log::Phase;
-use crate::hooks::events::{self, Before, Work};
+use crate::hooks::events::{self, RecordedBegin, Work};
 use crate::host;
 use crate::observer;
 
@@ -16,9 +16,9 @@ use crate::observer;
 const MAX_PHASES: usize = 1_024;
 
 /// The events that began the phases, by the phases' numbers.
-static BEGUN: Mutex<Vec<Option<Before>>> = Mutex::new(Vec::new());
+static BEGUN: Mutex<Vec<Option<RecordedBegin>>> = Mutex::new(Vec::new());
 
-fn begun() -> MutexGuard<'static, Vec<Option<Before>>> {
+fn begun() -> MutexGuard<'static, Vec<Option<RecordedBegin>>> {
     BEGUN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -45,8 +45,8 @@ pub extern "C" fn paceline_pytorch_device_begins(number: i64, stream: usize) {
             return;
         }
         events::read_by_observer();
-        let before = events::before(ptr::with_exposed_provenance_mut(stream));
-        keep(number, before);
+        let begin = events::record_begin(ptr::with_exposed_provenance_mut(stream));
+        keep(number, begin);
     });
 }
 
@@ -55,12 +55,12 @@ pub extern "C" fn paceline_pytorch_device_begins(number: i64, stream: usize) {
 #[unsafe(no_mangle)]
 pub extern "C" fn paceline_pytorch_device_ends(number: i64, phase: u8, stream: usize) {
     host::guarded(|| {
-        let before = take(number);
-        match (before, Phase::from_code(phase)) {
-            (Some(before), Some(phase)) => {
-                before.end(ptr::with_exposed_provenance_mut(stream), Work::Phase(phase));
+        let begin = take(number);
+        match (begin, Phase::from_code(phase)) {
+            (Some(begin), Some(phase)) => {
+                begin.end(ptr::with_exposed_provenance_mut(stream), Work::Phase(phase));
             }
-            (Some(before), None) => before.forget(),
+            (Some(begin), None) => begin.forget(),
             (None, _) => {}
         }
     });
@@ -72,20 +72,20 @@ pub extern "C" fn paceline_pytorch_device_is_begun(number: i64) -> bool {
     host::guarded(|| place(&mut begun(), number).is_some_and(|begun| begun.is_some()))
 }
 
-fn place(begun: &mut [Option<Before>], number: i64) -> Option<&mut Option<Before>> {
+fn place(begun: &mut [Option<RecordedBegin>], number: i64) -> Option<&mut Option<RecordedBegin>> {
     begun.get_mut(usize::try_from(number).ok()?)
 }
 
-fn keep(number: i64, before: Option<Before>) {
+fn keep(number: i64, begin: Option<RecordedBegin>) {
     let replaced = match place(&mut begun(), number) {
-        Some(begun) => std::mem::replace(begun, before),
-        None => before,
+        Some(begun) => std::mem::replace(begun, begin),
+        None => begin,
     };
     if let Some(replaced) = replaced {
         replaced.forget();
     }
 }
 
-fn take(number: i64) -> Option<Before> {
+fn take(number: i64) -> Option<RecordedBegin> {
     place(&mut begun(), number)?.take()
 }

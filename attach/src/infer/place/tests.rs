@@ -22,8 +22,8 @@ fn settled(placer: &mut Placer, at: i64) -> Vec<(SpanKind, i64, i64)> {
     let mut spans = Vec::new();
     placer.settle(|event| {
         if let Event::Span(span) = event {
-            let since = |time: MonoNanos| (time.0 - at * 1_000) / 1_000;
-            spans.push((span.kind, since(span.begin), since(span.end)));
+            let micros = |time: MonoNanos| (time.0 - at * 1_000) / 1_000;
+            spans.push((span.kind, micros(span.begin), micros(span.end)));
         }
     });
     spans
@@ -36,13 +36,13 @@ fn job(steps: u64) -> Vec<Event> {
     placer.name_world(DATA);
     for step in 0..steps {
         let at = step as i64 * 100_000;
-        for one in [
+        for collective in [
             timed(TENSOR, 2 * step, 8, [at + 10_000, at + 20_000, at + 21_000]),
             timed(TENSOR, 2 * step + 1, 8, [at + 12_000, at + 30_000, at + 31_000]),
             timed(DATA, 2 * step, 100, [at + 14_000, at + 60_000, at + 80_000]),
             timed(DATA, 2 * step + 1, 50, [at + 15_000, at + 80_001, at + 90_000]),
         ] {
-            placer.ingest(&one, |event| events.push(event));
+            placer.ingest(&collective, |event| events.push(event));
         }
         placer.settle(|event| events.push(event));
     }
@@ -62,8 +62,8 @@ fn a_step_contains_the_buckets_of_all_communicators_and_ends_with_the_last() {
     assert!(ends.len() > 30, "{ends:?}");
     for &(step, length, end) in &ends {
         assert_eq!((length, end), (100_000_000, step.0 as i64 * 100_000_000 + 90_000_000));
-        let of_step = events.iter().filter(|event| event.step() == step);
-        let mut comms: Vec<(Comm, u32)> = of_step
+        let step_events = events.iter().filter(|event| event.step() == step);
+        let mut comms: Vec<(Comm, u32)> = step_events
             .filter_map(|event| match event {
                 Event::Bucket(bucket) => Some((bucket.comm, bucket.bucket.0)),
                 _ => None,
@@ -102,12 +102,12 @@ fn gradients_that_wait_for_their_turn_may_have_come_at_any_time() {
     for step in 0..120 {
         let (at, seq) = (step * 100_000, 3 * step as u64);
         let took = 5_000 + step * 7_919 % 11 * 200;
-        for one in [
+        for collective in [
             timed(DATA, seq, 10, [at, at + 20_000, at + 20_000 + took]),
             timed(DATA, seq + 1, 200, [at, at + 40_000, at + 60_000]),
             timed(DATA, seq + 2, 300, [at, at + 60_000, at + 90_000]),
         ] {
-            placer.ingest(&one, |_| {});
+            placer.ingest(&collective, |_| {});
         }
         spans.extend(settled(&mut placer, at));
     }
@@ -131,8 +131,8 @@ fn spans_of_input(ahead: i64) -> Vec<(SpanKind, i64, i64)> {
         let at = step * 100_000;
         let micros = |micros: i64| MonoNanos((at + micros) * 1_000);
         placer.ingest_phase(phase(Phase::Input, None, micros(2_000 - ahead), micros(12_000 - ahead)));
-        let one = timed(DATA, step as u64, 100, [at + 14_000, at + 60_000, at + 100_000]);
-        placer.ingest(&one, |_| {});
+        let collective = timed(DATA, step as u64, 100, [at + 14_000, at + 60_000, at + 100_000]);
+        placer.ingest(&collective, |_| {});
         spans.extend(settled(&mut placer, at));
     }
     spans
@@ -223,14 +223,14 @@ fn processor_time_belongs_to_the_part_of_a_phase_that_lies_in_the_step() {
         placer.settle(|event| spans.extend(Some(event)));
     }
     let used = |wanted: SpanKind| {
-        let mut of_kind = spans.iter().filter_map(|event| match event {
+        let mut nanos = spans.iter().filter_map(|event| match event {
             Event::Span(span) if span.kind == wanted => Some(span.cpu_nanos),
             _ => None,
         });
-        of_kind.next_back()
+        nanos.next_back()
     };
-    let of_kinds = [SpanKind::Forward, SpanKind::Backward, SpanKind::Optimizer, SpanKind::Blocked].map(used);
-    assert_eq!(of_kinds, [10_000_000, 15_000_000, 1_000_000, 0].map(Some));
+    let used = [SpanKind::Forward, SpanKind::Backward, SpanKind::Optimizer, SpanKind::Blocked].map(used);
+    assert_eq!(used, [10_000_000, 15_000_000, 1_000_000, 0].map(Some));
 }
 
 #[test]
@@ -313,7 +313,7 @@ fn a_phase_of_the_host_counts_only_while_the_device_waits_for_it() {
 #[test]
 fn a_phase_that_is_missing_in_a_step_is_in_the_others() {
     let spans = spans_of_host(|step| step.is_multiple_of(2));
-    let count = |kind| spans.iter().filter(|(of, ..)| *of == kind).count();
+    let count = |kind| spans.iter().filter(|(other, ..)| *other == kind).count();
     let steps = count(SpanKind::Forward);
     assert!(steps > 30, "{spans:?}");
     assert_eq!((count(SpanKind::Backward), count(SpanKind::Blocked)), (steps, steps));

@@ -45,13 +45,13 @@ pub(super) fn first_after_pause(repeats: &[Seen], length: usize) -> Option<usize
     if !repeats[..length].iter().all(|seen| seen.token.reduces()) {
         return None;
     }
-    let of_position = |position: usize| -> Option<f64> {
+    let median = |position: usize| -> Option<f64> {
         let took = repeats[position..].iter().step_by(length).map(|seen| seen.took);
         let mut took = took.collect::<Option<Vec<i64>>>()?;
         took.sort_unstable();
         Some(took[took.len() / 2] as f64)
     };
-    let took = (0..length).map(of_position).collect::<Option<Vec<f64>>>()?;
+    let took = (0..length).map(median).collect::<Option<Vec<f64>>>()?;
     let bytes = |at: usize| repeats[at].token.bytes as f64;
     let per_byte = (0..length).filter(|&at| bytes(at) > 0.0).map(|at| took[at] / bytes(at));
     let per_byte = per_byte.min_by(f64::total_cmp).unwrap_or(0.0);

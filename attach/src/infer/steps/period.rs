@@ -32,13 +32,20 @@ pub(super) struct Updates {
     has_begun: bool,
     /// The collectives of the current step so far.
     newest: Vec<Token>,
-    /// The newest shape other than the usual one, and how many steps in a row had it.
-    other: (Vec<Token>, u32),
+    other: OtherShape,
+}
+
+/// The newest shape other than the usual one.
+#[derive(Debug, Default)]
+struct OtherShape {
+    tokens: Vec<Token>,
+    /// How many steps in a row had it.
+    times: u32,
 }
 
 impl Period {
     /// Returns the period of steps that begin with updates. Their usual collectives are `tokens`, of which there is one.
-    pub(super) fn by_updates(tokens: Vec<Token>, step_nanos: i64) -> Self {
+    pub(super) fn from_updates(tokens: Vec<Token>, step_nanos: i64) -> Self {
         let per_step = tokens.iter().filter(|token| token.function == tokens[0].function).count() as u64;
         let updates = Some(Updates::default());
         Self {
@@ -87,17 +94,17 @@ impl Period {
 
     /// Makes the shape of the newest steps the usual one, if they all have it.
     fn learn(&mut self, updates: &mut Updates) {
-        let (other, times) = &mut updates.other;
+        let other = &mut updates.other;
         if updates.newest == self.tokens {
-            *times = 0;
-        } else if updates.newest == *other {
-            *times += 1;
+            other.times = 0;
+        } else if updates.newest == other.tokens {
+            other.times += 1;
         } else {
-            (*other, *times) = (updates.newest.clone(), 1);
+            *other = OtherShape { tokens: updates.newest.clone(), times: 1 };
         }
-        if *times >= NEW_SHAPE {
-            self.tokens = std::mem::take(other);
-            *times = 0;
+        if other.times >= NEW_SHAPE {
+            self.tokens = std::mem::take(&mut other.tokens);
+            other.times = 0;
         }
     }
 

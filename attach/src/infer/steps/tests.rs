@@ -97,9 +97,9 @@ fn a_step_begins_after_its_input() {
 /// Collectives of a step after the update with this number, and how they are placed.
 fn step(job: &mut Job, finder: &mut StepFinder, number: u64, shape: &Shape) -> Vec<Placing> {
     let first = shape.iter().enumerate();
-    let placings = first.map(|(at, one)| {
+    let placings = first.map(|(at, token)| {
         job.begins = Begin::new(number as u32, job.has_one_optimizer).filter(|_| at == 0);
-        finder.place(&job.next(*one))
+        finder.place(&job.next(*token))
     });
     placings.collect()
 }
@@ -108,23 +108,23 @@ fn step(job: &mut Job, finder: &mut StepFinder, number: u64, shape: &Shape) -> V
 fn updates_begin_steps_whatever_else_a_step_has() {
     let logged = [(Function::AllGather, 8, 1), DDP[0], DDP[1], DDP[2]];
     // Some steps gather figures for the log first: seldom, or so often that no sequence repeats for a second.
-    for every in [40, 5] {
+    for interval in [40, 5] {
         let (mut job, mut finder) = (Job::new(), StepFinder::default());
         let mut ends = 0;
         for number in 1..200 {
-            let shape = if number % every == 0 { &logged[..] } else { &DDP };
+            let shape = if number % interval == 0 { &logged[..] } else { &DDP };
             let placings = step(&mut job, &mut finder, number, shape);
             if number < 100 {
                 continue;
             }
             for (at, placing) in placings.into_iter().enumerate() {
                 let place = placed(placing).expect("steps are known");
-                assert_eq!((place.step.0, place.bucket.0), (number, at as u32), "every {every}");
+                assert_eq!((place.step.0, place.bucket.0), (number, at as u32), "every {interval}");
                 ends += u64::from(place.is_last);
             }
         }
         // The other steps end when the next one begins.
-        assert!(ends >= 60, "{ends} ends, every {every}");
+        assert!(ends >= 60, "{ends} ends, every {interval}");
     }
 }
 
@@ -176,8 +176,8 @@ fn ranks_that_find_steps_at_different_times_number_them_alike() {
         let (mut job, mut finder) = (Job::new(), StepFinder { patience_nanos: slow, ..Default::default() });
         let mut by_seq = Vec::new();
         for at in 0..300 {
-            let one = job.next(DDP[at % 3]);
-            by_seq.extend(placed(finder.place(&one)).map(|place| (one.collective.seq, place)));
+            let seen = job.next(DDP[at % 3]);
+            by_seq.extend(placed(finder.place(&seen)).map(|place| (seen.collective.seq, place)));
         }
         by_seq
     };
@@ -243,12 +243,12 @@ fn first_buckets(lag: i64) -> Vec<u64> {
             let (bucket, compute, transfer) = [(100, 25, 20), (25, 4, 5), (150, 8, 30)][at % 3];
             let late = if at % 3 == 0 { lag } else { 0 };
             let own_late = if rank == 3 { late } else { 0 };
-            let mut one = job.next((Function::AllReduce, bucket, 0));
-            one.start = MonoNanos(end + (compute + own_late) * 1_000_000 - rank * 700_000);
-            one.end = MonoNanos(end + (compute + late + transfer) * 1_000_000 + rank * 50_000);
-            (one.collective.launch, job.time) = (one.start, one.end.0);
+            let mut seen = job.next((Function::AllReduce, bucket, 0));
+            seen.start = MonoNanos(end + (compute + own_late) * 1_000_000 - rank * 700_000);
+            seen.end = MonoNanos(end + (compute + late + transfer) * 1_000_000 + rank * 50_000);
+            (seen.collective.launch, job.time) = (seen.start, seen.end.0);
             end += (compute + late + transfer) * 1_000_000;
-            finder.place(&one);
+            finder.place(&seen);
         }
         finder.period.expect("steps are found").tokens[0].bytes
     };
@@ -278,9 +278,9 @@ fn the_payload_size_of_an_all_to_all_does_not_matter() {
 const FUNCTIONS: [Function; 3] = [Function::AllReduce, Function::ReduceScatter, Function::Reduce];
 
 fn any_shape() -> impl Strategy<Value = Vec<(Function, u64, i64)>> {
-    let one = (0..FUNCTIONS.len(), 1..4_u64, 1..10_i64);
-    let one = one.prop_map(|(function, bytes, millis)| (FUNCTIONS[function], bytes, millis));
-    proptest::collection::vec(one, 0..40)
+    let token = (0..FUNCTIONS.len(), 1..4_u64, 1..10_i64);
+    let token = token.prop_map(|(function, bytes, millis)| (FUNCTIONS[function], bytes, millis));
+    proptest::collection::vec(token, 0..40)
 }
 
 proptest! {

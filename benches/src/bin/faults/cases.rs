@@ -66,7 +66,7 @@ pub struct Jobs {
 }
 
 impl Jobs {
-    pub fn of_this_machine() -> Self {
+    pub fn partition() -> Self {
         let (own_cores, shared_cores) = JOBS.iter().partition(|job| job.has_own_cores());
         Self { own_cores, shared_cores }
     }

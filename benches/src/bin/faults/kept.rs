@@ -8,12 +8,12 @@ pub struct Records(Option<PathBuf>);
 
 impl Records {
     /// Creates the folders of one case. With `keep`, they are stored below it.
-    pub fn of_case(keep: Option<&Path>, case: &str) -> Self {
+    pub fn new(keep: Option<&Path>, case: &str) -> Self {
         Self(keep.map(|folder| folder.join(case)))
     }
 
     /// Runs `train` with a folder for its records, unless stored records exist, and then `read` with the same folder.
-    pub fn with<T>(
+    pub fn read_or_train<T>(
         &self,
         run: &str,
         train: impl FnOnce(&Path) -> anyhow::Result<()>,

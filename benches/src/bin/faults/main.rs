@@ -71,16 +71,16 @@ fn main() -> anyhow::Result<()> {
         results.add(outcome.to_json());
         outcomes.push(outcome);
     };
-    let Jobs { own_cores, shared_cores } = Jobs::of_this_machine();
+    let Jobs { own_cores, shared_cores } = Jobs::partition();
     let parts = [("real", own_cores, *real), ("shared", shared_cores, *shared)];
     for (kind, jobs, count) in parts.into_iter().filter(|(_, jobs, _)| !jobs.is_empty()) {
         for at in 0..count {
-            let records = Records::of_case(kept.as_deref(), &format!("{kind}-{at:03}"));
+            let records = Records::new(kept.as_deref(), &format!("{kind}-{at:03}"));
             real::judge(&cases::real(at, &jobs, &mut random), &records, &mut keep)?;
         }
     }
     for at in 0..*plain {
-        let records = Records::of_case(kept.as_deref(), &format!("plain-{at:03}"));
+        let records = Records::new(kept.as_deref(), &format!("plain-{at:03}"));
         keep(real::plain(cases::PLAIN[at % cases::PLAIN.len()], &records)?);
     }
     for at in 0..*simulated {

@@ -23,13 +23,13 @@ pub fn judge(case: &Real, records: &Records, keep: &mut impl FnMut(Outcome)) -> 
 pub fn plain(job: Job, records: &Records) -> anyhow::Result<Outcome> {
     let load = load();
     let train = |data: &Path| finish(start(data, job, PLAIN_STEPS, &[])?);
-    let report = records.with("healthy", train, report)?;
+    let report = records.read_or_train("healthy", train, report)?;
     Ok(Outcome { kind: Kind::Plain, ..outcome(job, None, Found::from_report(&report), load) })
 }
 
 fn healthy(job: Job, records: &Records) -> anyhow::Result<Outcome> {
     let load = load();
-    let report = records.with("healthy", |data| train(data, job, &[]), report)?;
+    let report = records.read_or_train("healthy", |data| train(data, job, &[]), report)?;
     Ok(outcome(job, None, Found::from_report(&report), load))
 }
 
@@ -37,12 +37,12 @@ fn faulty(case: &Real, records: &Records) -> anyhow::Result<Outcome> {
     let load = load();
     let (from, to) = (case.bad.start.to_string(), case.bad.end.to_string());
     let when = trouble(case, &["--slow-from", &from, "--slow-to", &to]);
-    let report = records.with("faulty", |data| train(data, case.job, &when), report)?;
+    let report = records.read_or_train("faulty", |data| train(data, case.job, &when), report)?;
     let (first, last) = report.step_range.unwrap_or((0, STEPS));
     let bad = case.bad.end.min(last + 1).saturating_sub(case.bad.start.max(first));
     let bad_share = bad as f64 / (last + 1 - first) as f64;
-    let truth = Toggled::measure(records, |data, every| {
-        train(data, case.job, &trouble(case, &["--slow-every", every]))
+    let truth = Toggled::measure(records, |data, interval| {
+        train(data, case.job, &trouble(case, &["--slow-every", interval]))
     })?;
     let planted = Planted {
         class: case.class,

@@ -23,7 +23,8 @@ struct Score {
 impl Score {
     fn new<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Self {
         let outcomes: Vec<&Outcome> = outcomes.filter(|outcome| outcome.counts()).collect();
-        let count = |of: &dyn Fn(&Outcome) -> bool| outcomes.iter().filter(|outcome| of(outcome)).count();
+        let count =
+            |holds: &dyn Fn(&Outcome) -> bool| outcomes.iter().filter(|outcome| holds(outcome)).count();
         let right = outcomes.iter().filter(|outcome| outcome.right_rank() == Some(true));
         let mut errors: Vec<f64> = right.filter_map(|outcome| Some(outcome.cost_error()?.abs())).collect();
         errors.sort_by(f64::total_cmp);
@@ -71,21 +72,22 @@ pub fn text(outcomes: &[Outcome]) -> String {
     );
     let has_runs = |kind: &Kind| outcomes.iter().any(|outcome| outcome.kind == *kind);
     for kind in Kind::ALL.into_iter().filter(has_runs) {
-        let of = || outcomes.iter().filter(move |outcome| outcome.kind == kind);
-        out += &Score::new(of()).line(kind.name());
-        let jobs: BTreeSet<_> = of().map(|outcome| (outcome.job.as_str(), outcome.ranks)).collect();
+        let matching = || outcomes.iter().filter(move |outcome| outcome.kind == kind);
+        out += &Score::new(matching()).line(kind.name());
+        let jobs: BTreeSet<_> = matching().map(|outcome| (outcome.job.as_str(), outcome.ranks)).collect();
         for (job, ranks) in jobs.into_iter().filter(|_| kind != Kind::Simulated) {
-            let of_job = of().filter(|outcome| (outcome.job.as_str(), outcome.ranks) == (job, ranks));
-            out += &Score::new(of_job).line(&format!("  {job}, {ranks} ranks"));
+            let job_outcomes =
+                matching().filter(|outcome| (outcome.job.as_str(), outcome.ranks) == (job, ranks));
+            out += &Score::new(job_outcomes).line(&format!("  {job}, {ranks} ranks"));
         }
         for class in Class::ALL {
-            let of_class = of().filter(move |outcome| {
+            let class_outcomes = matching().filter(move |outcome| {
                 outcome.planted.as_ref().is_some_and(|planted| planted.class == class)
             });
-            out += &Score::new(of_class).line(&format!("  {}", class.phase()));
+            out += &Score::new(class_outcomes).line(&format!("  {}", class.phase()));
         }
-        let (alarms, healthy) = alarms(of());
-        let small = of().filter(|outcome| outcome.planted.is_some() && !outcome.counts()).count();
+        let (alarms, healthy) = alarms(matching());
+        let small = matching().filter(|outcome| outcome.planted.is_some() && !outcome.counts()).count();
         out += &format!(
             "  verdicts on a rank in {healthy} healthy runs: {alarms}; smaller faults, not scored: {small}\n"
         );
@@ -101,9 +103,9 @@ fn alarms<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> (usize, usize) {
 pub fn summary(outcomes: &[Outcome]) -> Value {
     let mut summary = json!({ "kind": "summary" });
     for kind in Kind::ALL {
-        let those = || outcomes.iter().filter(move |outcome| outcome.kind == kind);
-        let (alarms, healthy) = alarms(those());
-        let mut score = Score::new(those()).to_json();
+        let matching = || outcomes.iter().filter(move |outcome| outcome.kind == kind);
+        let (alarms, healthy) = alarms(matching());
+        let mut score = Score::new(matching()).to_json();
         score["healthy_runs"] = healthy.into();
         score["false_alarms"] = alarms.into();
         summary[kind.name()] = score;

@@ -48,12 +48,12 @@ impl Toggled {
         loop {
             runs += 1;
             let train = |data: &Path| train(data, &EVERY.to_string());
-            let blocks = records.with(&format!("toggled-{runs}"), train, blocks)?;
+            let blocks = records.read_or_train(&format!("toggled-{runs}"), train, blocks)?;
             // The first block with the fault still belongs to the warm-up.
-            for around in blocks.windows(3).skip(1).step_by(2) {
-                let without = (around[0] + around[2]) / 2.0;
-                differences.push(around[1] - without);
-                usual.push(without);
+            for triple in blocks.windows(3).skip(1).step_by(2) {
+                let healthy = (triple[0] + triple[2]) / 2.0;
+                differences.push(triple[1] - healthy);
+                usual.push(healthy);
             }
             let measured = Self::new(&differences, &usual, runs).context("too few steps to compare")?;
             if runs == MAX_RUNS || measured.standard_error_millis <= CLOSE * measured.cost_millis {
@@ -64,10 +64,10 @@ impl Toggled {
 
     fn new(differences: &[f64], usual: &[f64], runs: u32) -> Option<Self> {
         let cost_millis = stats::median(differences.iter().copied())?;
-        let off = stats::median(differences.iter().map(|difference| (difference - cost_millis).abs()))?;
+        let deviation = stats::median(differences.iter().map(|difference| (difference - cost_millis).abs()))?;
         Some(Self {
             cost_millis,
-            standard_error_millis: OF_MEDIAN * OF_MAD * off / (differences.len() as f64).sqrt(),
+            standard_error_millis: OF_MEDIAN * OF_MAD * deviation / (differences.len() as f64).sqrt(),
             usual_millis: stats::median(usual.iter().copied())?,
             runs,
         })

@@ -82,11 +82,10 @@ fn lines(server: &Server, run: &str, seen: &[(u64, f64)]) -> anyhow::Result<Vec<
         gradients.extend(waterfall.bucket_ready.iter().map(|ready| millis(*ready)));
         reduced.extend(waterfall.bucket_end.iter().copied().reduce(f64::max).map(millis));
     }
-    let line = |from: &str, values: Vec<f64>| {
-        let within =
+    let line = |origin: &str, values: Vec<f64>| {
+        let share_within_goal =
             values.iter().filter(|value| **value < GOAL_MILLIS).count() as f64 / values.len().max(1) as f64;
-        let head =
-            json!({ "what": "gradient_to_pixel", "from": from, "ranks": RANKS, "within_250_ms": within });
+        let head = json!({ "what": "gradient_to_pixel", "from": origin, "ranks": RANKS, "within_250_ms": share_within_goal });
         joined(head, spread("millis", values))
     };
     Ok(vec![

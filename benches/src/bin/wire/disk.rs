@@ -25,19 +25,19 @@ pub fn sizes(batching: &str, batches: &[Received], frames: &[Vec<u8>]) -> anyhow
     let total: u64 = files.iter().map(|(_, bytes)| bytes).sum();
     let buckets: u64 =
         files.iter().filter(|(name, _)| name == "buckets.parquet").map(|(_, bytes)| bytes).sum();
-    let each = |bytes: u64| bytes as f64 / crate::bucket_records(batches) as f64;
+    let per_bucket_record = |bytes: u64| bytes as f64 / crate::bucket_records(batches) as f64;
     println!(
         "log      {:6.2} bytes per bucket record with everything else\n\
          segment  {:6.2} bytes per bucket record; {:.2} with everything else, sealed in {sealed:.2} s",
-        each(log_bytes),
-        each(buckets),
-        each(total)
+        per_bucket_record(log_bytes),
+        per_bucket_record(buckets),
+        per_bucket_record(total)
     );
     Ok(json!({
         "what": "disk_bytes", "batching": batching, "bucket_records": crate::bucket_records(batches),
         "log_bytes": log_bytes, "segment_bytes": total, "buckets_parquet_bytes": buckets, "files": files,
-        "log_all_bytes_per_bucket_record": each(log_bytes), "segment_bytes_per_bucket_record": each(buckets),
-        "segment_all_bytes_per_bucket_record": each(total), "seal_seconds": sealed,
+        "log_all_bytes_per_bucket_record": per_bucket_record(log_bytes), "segment_bytes_per_bucket_record": per_bucket_record(buckets),
+        "segment_all_bytes_per_bucket_record": per_bucket_record(total), "seal_seconds": sealed,
     }))
 }
 

@@ -71,12 +71,11 @@ fn tail(floor: i64, most: i64, random: &mut ChaCha8Rng) -> i64 {
 }
 
 /// Returns the same records, each in the batch of the `tick` in which it ended.
-pub fn in_ticks(by_step: &[Received], tick: i64) -> Vec<Received> {
+pub fn batched_by_tick(by_step: &[Received], tick: i64) -> Vec<Received> {
     let mut batches: Vec<Received> = Vec::new();
     for rank in 0..RANKS as u32 {
-        let of_rank: Vec<&Received> =
-            by_step.iter().filter(|received| received.batch.rank.0 == rank).collect();
-        batches.extend(ticks_of_rank(&of_rank, tick));
+        let own: Vec<&Received> = by_step.iter().filter(|received| received.batch.rank.0 == rank).collect();
+        batches.extend(ticks_of_rank(&own, tick));
     }
     batches.sort_by_key(|received| received.at);
     batches

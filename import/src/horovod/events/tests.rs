@@ -9,12 +9,12 @@ fn recorded(events: &str) -> Recorded {
 
 /// A negotiation of two ranks from `at` on. The second rank comes `late` microseconds after the first.
 fn negotiation(tensor: u64, at: i64, late: i64) -> String {
-    let after = at + late;
+    let later = at + late;
     format!(
         r#"{{"ph": "B", "name": "NEGOTIATE_ALLREDUCE", "ts": {at}, "pid": {tensor}}},
         {{"ph": "X", "name": "0", "ts": {at}, "pid": {tensor}, "dur": 0}},
-        {{"ph": "X", "name": "1", "ts": {after}, "pid": {tensor}, "dur": 0}},
-        {{"ph": "E", "ts": {after}, "pid": {tensor}}},"#
+        {{"ph": "X", "name": "1", "ts": {later}, "pid": {tensor}, "dur": 0}},
+        {{"ph": "E", "ts": {later}, "pid": {tensor}}},"#
     )
 }
 
@@ -57,7 +57,7 @@ fn a_negotiation_and_an_operation_are_a_collective() {
 
 #[test]
 fn fused_tensors_are_one_collective() {
-    let of = |is_fused: bool| {
+    let operations = |is_fused: bool| {
         let activity = if is_fused { FUSION } else { "MPI_ALLREDUCE" };
         let text = [
             negotiation(1, 100, 700),
@@ -78,11 +78,14 @@ fn fused_tensors_are_one_collective() {
         ];
         recorded(&text.concat()).operations
     };
-    let fused = of(true);
+    let fused = operations(true);
     assert_eq!(fused.len(), 2);
     assert_eq!(fused[0].ready, [(0, 2_000_000), (1, 5_000_000)], "when the last of its tensors is ready");
     assert_eq!((fused[0].bytes, fused[0].begin, fused[0].end), (Some(20), 6_000_000, 8_001_000));
-    assert_eq!(of(false).iter().map(|one| one.bytes).collect::<Vec<_>>(), [Some(8), Some(12), Some(16)]);
+    assert_eq!(
+        operations(false).iter().map(|operation| operation.bytes).collect::<Vec<_>>(),
+        [Some(8), Some(12), Some(16)]
+    );
 }
 
 #[test]
@@ -99,7 +102,8 @@ fn what_a_killed_job_leaves_is_said() {
     ];
     let found = recorded(&text.concat());
     assert_eq!(found.operations.len(), 1);
-    let open: Vec<(&str, &[u32])> = found.open.iter().map(|one| (&*one.name, &*one.ready)).collect();
+    let open: Vec<(&str, &[u32])> =
+        found.open.iter().map(|operation| (&*operation.name, &*operation.ready)).collect();
     assert_eq!(open, [("grad", &[1][..]), ("tensor 3", &[][..])]);
 }
 
@@ -139,9 +143,9 @@ fn a_barrier_ends_when_all_ranks_are_there() {
 
 #[test]
 fn ranks_of_process_sets_are_told_apart() {
-    let of_three = event('X', "2", 50, 1);
+    let event_of_three = event('X', "2", 50, 1);
     let text = [
-        of_three,
+        event_of_three,
         negotiation(1, 100, 700),
         event('B', "ALLREDUCE", 900, 1),
         end(990, 1, "[1]"),
@@ -151,5 +155,5 @@ fn ranks_of_process_sets_are_told_apart() {
     ];
     let mut found = recorded(&text.concat());
     assert_eq!((found.leave_out_process_sets(), found.world_size()), (1, Some(3)));
-    assert_eq!(found.operations.iter().map(|one| one.tensor).collect::<Vec<_>>(), [1]);
+    assert_eq!(found.operations.iter().map(|operation| operation.tensor).collect::<Vec<_>>(), [1]);
 }

@@ -50,17 +50,17 @@ impl Ended {
         let at = |end: &End| Some(end.at.saturating_add(offsets[end.rank]?));
         let first = at(first)?;
         // Relative to one of them, so that the sum fits.
-        let since = others.iter().map(|end| Some(i128::from(at(end)?) - i128::from(first)));
-        let sum: i128 = since.sum::<Option<i128>>()?;
+        let differences = others.iter().map(|end| Some(i128::from(at(end)?) - i128::from(first)));
+        let sum: i128 = differences.sum::<Option<i128>>()?;
         Some(first.saturating_add((sum / self.ends.len() as i128) as i64))
     }
 
     /// Returns by how much each rank ends after that moment.
-    fn off(&self, offsets: &[Option<i64>]) -> Option<Vec<(usize, i64)>> {
+    fn deviations(&self, offsets: &[Option<i64>]) -> Option<Vec<(usize, i64)>> {
         let moment = self.moment(offsets)?;
-        let off =
+        let deviation =
             |end: &End| Some((end.rank, end.at.saturating_add(offsets[end.rank]?).saturating_sub(moment)));
-        self.ends.iter().map(off).collect()
+        self.ends.iter().map(deviation).collect()
     }
 }
 
@@ -109,18 +109,18 @@ fn begun(all: &[Ended], ranks: usize) -> Vec<Option<i64>> {
 /// Brings the ends of each rank to the moments at which collectives end, in the median.
 fn settle(ended: &[&Ended], offsets: &mut [Option<i64>]) {
     for _ in 0..ROUNDS {
-        let mut off = off_by_rank(ended, offsets);
-        for (offset, off) in offsets.iter_mut().zip(&mut off) {
-            *offset = offset.map(|offset| offset.saturating_sub(middle(off).unwrap_or(0)));
+        let mut deviations = deviations_by_rank(ended, offsets);
+        for (offset, deviations) in offsets.iter_mut().zip(&mut deviations) {
+            *offset = offset.map(|offset| offset.saturating_sub(middle(deviations).unwrap_or(0)));
         }
     }
 }
 
 /// Returns by how much each rank ends after all, in each of its collectives.
-fn off_by_rank(ended: &[&Ended], offsets: &[Option<i64>]) -> Vec<Vec<i64>> {
+fn deviations_by_rank(ended: &[&Ended], offsets: &[Option<i64>]) -> Vec<Vec<i64>> {
     let mut by_rank: Vec<Vec<i64>> = vec![Vec::new(); offsets.len()];
-    for (rank, off) in ended.iter().filter_map(|ended| ended.off(offsets)).flatten() {
-        by_rank[rank].push(off);
+    for (rank, deviation) in ended.iter().filter_map(|ended| ended.deviations(offsets)).flatten() {
+        by_rank[rank].push(deviation);
     }
     by_rank
 }
@@ -128,9 +128,9 @@ fn off_by_rank(ended: &[&Ended], offsets: &[Option<i64>]) -> Vec<Vec<i64>> {
 /// Returns the collectives whose ends lie about as close as those of the others.
 fn agreeing<'a>(all: &'a [Ended], offsets: &[Option<i64>]) -> Vec<&'a Ended> {
     let apart = |ended: &Ended| {
-        let off = ended.off(offsets)?;
-        let (_, last) = off.iter().max_by_key(|(_, off)| *off)?;
-        let (_, first) = off.iter().min_by_key(|(_, off)| *off)?;
+        let deviations = ended.deviations(offsets)?;
+        let (_, last) = deviations.iter().max_by_key(|(_, deviation)| *deviation)?;
+        let (_, first) = deviations.iter().min_by_key(|(_, deviation)| *deviation)?;
         Some(last.saturating_sub(*first))
     };
     let apart: Vec<Option<i64>> = all.iter().map(apart).collect();
@@ -149,14 +149,14 @@ fn errors(ended: &[&Ended], offsets: &[Option<i64>]) -> Vec<Option<u64>> {
             shortest[end.rank] = shortest[end.rank].min(collective.shortest);
         }
     }
-    let error = |(off, shortest): (Vec<i64>, u64)| {
-        let mut off: Vec<u64> = off.into_iter().map(i64::unsigned_abs).collect();
-        off.sort_unstable();
-        let within = off.len().checked_sub(1)? as f64 * WITHIN;
-        let scatter = off[within.ceil() as usize].max(APART_NANOS);
-        Some(if off.len() < ENOUGH { scatter.max(shortest) } else { scatter })
+    let error = |(deviations, shortest): (Vec<i64>, u64)| {
+        let mut deviations: Vec<u64> = deviations.into_iter().map(i64::unsigned_abs).collect();
+        deviations.sort_unstable();
+        let rank_within = deviations.len().checked_sub(1)? as f64 * WITHIN;
+        let scatter = deviations[rank_within.ceil() as usize].max(APART_NANOS);
+        Some(if deviations.len() < ENOUGH { scatter.max(shortest) } else { scatter })
     };
-    off_by_rank(ended, offsets).into_iter().zip(shortest).map(error).collect()
+    deviations_by_rank(ended, offsets).into_iter().zip(shortest).map(error).collect()
 }
 
 /// Returns the median, halfway between the middle two of an even number.

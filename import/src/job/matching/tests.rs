@@ -31,19 +31,19 @@ fn rank(step: u64, ends: &[i64], ahead: i64) -> Vec<Proof> {
     proofs(&ends.iter().enumerate().map(event).collect::<Vec<_>>())
 }
 
-fn without(ends: &[i64], from: usize, count: usize) -> Vec<i64> {
-    let to = (from + count).min(ends.len());
-    [&ends[..from.min(ends.len())], &ends[to..]].concat()
+fn remaining(ends: &[i64], begin: usize, count: usize) -> Vec<i64> {
+    let end = (begin + count).min(ends.len());
+    [&ends[..begin.min(ends.len())], &ends[end..]].concat()
 }
 
 /// Matches ranks, and returns which of `ends` each rank has under which number.
 fn found(mut ranks: Vec<Vec<Proof>>, aheads: &[i64]) -> Vec<BTreeMap<Seq, i64>> {
     let known = from_ends(&alike(&ranks));
     let _ = matched(&mut ranks, &known);
-    let of_rank = |(proofs, ahead): (Vec<Proof>, &i64)| {
+    let shifted = |(proofs, ahead): (Vec<Proof>, &i64)| {
         proofs.into_iter().map(|proof| (proof.seq, proof.end.0 - ahead)).collect()
     };
-    ranks.into_iter().zip(aheads).map(of_rank).collect()
+    ranks.into_iter().zip(aheads).map(shifted).collect()
 }
 
 proptest! {
@@ -52,18 +52,18 @@ proptest! {
     fn what_is_missing_on_a_rank_moves_nothing(
         gaps in prop::collection::vec(500_000_i64..5_000_000, 8..30),
         aheads in prop::collection::vec(-90_000_000_000_i64..90_000_000_000, 3),
-        from in 0_usize..40,
+        begin in 0_usize..40,
         count in 1_usize..4,
-        of in 0_usize..3,
+        rank_with_gap in 0_usize..3,
     ) {
         // No two gaps are alike.
         let gaps = gaps.iter().zip(0..).map(|(gap, number)| gap + number * 1_000 + 30_000 * (number % 2));
         let ends: Vec<i64> = gaps.scan(0, |at, gap| { *at += gap; Some(*at) }).collect();
-        let from = from.min(ends.len() - count);
-        let left = without(&ends, from, count);
-        let ranks = (0..3).map(|one| rank(2, if one == of { &left } else { &ends }, aheads[one])).collect();
-        for of_rank in found(ranks, &aheads) {
-            let own: Vec<i64> = of_rank.into_values().collect();
+        let begin = begin.min(ends.len() - count);
+        let left = remaining(&ends, begin, count);
+        let ranks = (0..3).map(|number| rank(2, if number == rank_with_gap { &left } else { &ends }, aheads[number])).collect();
+        for offsets in found(ranks, &aheads) {
+            let own: Vec<i64> = offsets.into_values().collect();
             prop_assert_eq!(&own, &left);
         }
     }
@@ -75,8 +75,9 @@ fn collectives_in_step_with_each_other_are_matched_by_the_clock_of_other_steps()
     let whole: Vec<i64> = [1, 2, 5, 7, 11].map(|at| at * 1_000_000).to_vec();
     let even: Vec<i64> = (20..30).map(|at| at * 1_000_000).collect();
     let aheads = [0, 7_000_000_000];
-    let of = |ends: &[i64], at: usize| [rank(2, &whole, aheads[at]), rank(3, ends, aheads[at])].concat();
-    let both = found(vec![of(&even, 0), of(&even[..8], 1)], &aheads);
+    let ranks_with =
+        |ends: &[i64], at: usize| [rank(2, &whole, aheads[at]), rank(3, ends, aheads[at])].concat();
+    let both = found(vec![ranks_with(&even, 0), ranks_with(&even[..8], 1)], &aheads);
     assert_eq!(both[0], both[1]);
     assert_eq!(both[0].values().copied().collect::<Vec<_>>(), [&whole[..], &even[..8]].concat());
 }
@@ -115,8 +116,8 @@ fn what_another_rank_lacks_becomes_a_part() {
         source: Source::ActivityRecord,
     };
     let parts = Comm(u32::MAX - 7);
-    let replaced = |mut record: BucketRecord, of: usize| {
-        replace(&mut record, &changes[of], parts);
+    let replaced = |mut record: BucketRecord, at: usize| {
+        replace(&mut record, &changes[at], parts);
         record
     };
     let own: Vec<BucketRecord> =
@@ -125,6 +126,6 @@ fn what_another_rank_lacks_becomes_a_part() {
         rank(2, &ends[..4], 0).iter().map(record).map(|record| replaced(record, 1)).collect();
     assert_eq!((own[4].comm, own[4].bytes), (parts, 0));
     let numbers =
-        |records: &[BucketRecord]| records.iter().map(|one| (one.comm, one.seq)).collect::<Vec<_>>();
+        |records: &[BucketRecord]| records.iter().map(|record| (record.comm, record.seq)).collect::<Vec<_>>();
     assert_eq!(numbers(&own[..4]), numbers(&other));
 }

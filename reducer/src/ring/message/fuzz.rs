@@ -18,19 +18,19 @@ fn check(bytes: &[u8], choice: u64) -> Verdict {
     if let (true, Some(length)) = (choice.is_multiple_of(2), buffer.len().checked_sub(4)) {
         buffer[..4].copy_from_slice(&(length as u32).to_le_bytes());
     }
-    let before = buffer.clone();
+    let received = buffer.clone();
     match Message::take(&mut buffer) {
         Ok(None) => {
             let announced =
-                before.first_chunk::<4>().map_or(usize::MAX, |head| u32::from_le_bytes(*head) as usize);
-            ensure(buffer == before && before.len() < announced.saturating_add(4), || {
+                received.first_chunk::<4>().map_or(usize::MAX, |head| u32::from_le_bytes(*head) as usize);
+            ensure(buffer == received && received.len() < announced.saturating_add(4), || {
                 "a whole message was not read".into()
             })
         }
         Ok(Some(message)) => {
             let written = message.encode();
-            let taken = &before[..before.len() - buffer.len()];
-            ensure(before.ends_with(&buffer), || "the bytes after the message changed".into())?;
+            let taken = &received[..received.len() - buffer.len()];
+            ensure(received.ends_with(&buffer), || "the bytes after the message changed".into())?;
             ensure(written == taken, || format!("{message:?} is written as {} bytes", written.len()))?;
             match message {
                 Message::Welcome { addresses, .. } => {

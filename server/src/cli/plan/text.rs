@@ -39,7 +39,7 @@ pub(super) fn table(plan: &Plan, estimates: &[Estimate], source: &Source, is_mfu
 fn meaning(plan: &Plan, source: &Source, is_mfu_of_run: bool) -> String {
     let training = &plan.training;
     let per_parameter = training.tokens / training.parameters;
-    let mut about = vec![
+    let mut lines = vec![
         format!("Scaling efficiency: {}.", source.phrase()),
         format!(
             "Tokens: {:.1} per parameter; compute-optimal is about {TOKENS_PER_PARAMETER} (Hoffmann et al., 2022).",
@@ -47,26 +47,26 @@ fn meaning(plan: &Plan, source: &Source, is_mfu_of_run: bool) -> String {
         ),
     ];
     if source.has_range() {
-        about.push(
+        lines.push(
             "Band: what the days would be with the ends of the band of the predicted efficiency.".into(),
         );
     }
     if is_mfu_of_run {
-        about.push(format!("MFU: {:.1} %, of the run without its loss to scaling.", training.mfu * 100.0));
+        lines.push(format!("MFU: {:.1} %, of the run without its loss to scaling.", training.mfu * 100.0));
     }
     if let Some(pipeline) = plan.pipeline {
-        about.push(format!(
+        lines.push(format!(
             "Pipeline: its stages are idle for {:.1} % of the step, (S - 1) / (M + S - 1); `days` includes it.",
             pipeline.idle() * 100.0
         ));
     }
     if plan.failures.is_some() {
-        about.push(
+        lines.push(
             "Checkpoints: the interval that loses the least (Daly, 2006); `days` includes what is lost."
                 .into(),
         );
     }
-    about.join("\n")
+    lines.join("\n")
 }
 
 pub(super) fn json(plan: &Plan, estimates: &[Estimate], source: &Source) -> Value {

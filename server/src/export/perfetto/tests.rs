@@ -64,11 +64,8 @@ fn names_are_written_before_their_use_and_unknown_figures_are_left_out() {
     assert_eq!(slices[2].1, 30_000);
     assert_eq!(slices[2].2["wait_ns"], Some(1_000));
     assert_eq!(slices[2].2["transfer_ns"], Some(29_000));
-    let of_rank_1 = &slices[7].2;
-    assert!(
-        !of_rank_1.contains_key("wait_ns") && of_rank_1["wait_clock_free_ns"] == Some(0),
-        "{of_rank_1:?}"
-    );
+    let rank_1 = &slices[7].2;
+    assert!(!rank_1.contains_key("wait_ns") && rank_1["wait_clock_free_ns"] == Some(0), "{rank_1:?}");
 }
 
 #[test]
@@ -107,14 +104,14 @@ fn how_a_device_was_used_is_a_counter_of_its_rank_during_the_steps() {
     writer.step(&waterfall()).unwrap();
     let second = 1_000_000_000;
     // The step takes 0.1 ms. The second sample ends in it, the third one begins in it.
-    let of_rank_0 = vec![
+    let rank_0 = vec![
         (BEGIN - 10, 1.0, 0.5),
         (BEGIN + 50_000, 1.0, 0.25),
         (BEGIN + 50_000 + second, 1.0, 0.75),
         (BEGIN + 50_000 + 2 * second, 1.0, 0.5),
     ];
-    let of_rank_1 = vec![(BEGIN + 50_000, 1.0, f32::NAN)];
-    writer.measure(Usage::DeviceBusy, [of_rank_0, of_rank_1].into_iter()).unwrap();
+    let rank_1 = vec![(BEGIN + 50_000, 1.0, f32::NAN)];
+    writer.measure(Usage::DeviceBusy, [rank_0, rank_1].into_iter()).unwrap();
     writer.measure(Usage::DeviceErrors, [vec![(BEGIN + 50_000, 1.0, 0.0)]].into_iter()).unwrap();
     let trace = Trace::decode(writer.finish().unwrap().as_slice()).unwrap();
 

@@ -24,8 +24,8 @@ pub(super) fn account(report: &Report) -> Option<Section> {
     let wall = account.wall_nanos as f64;
     let wall = if wall < LONG { nanos(wall) } else { units::clock(wall / 1e9) };
     let whole = if account.is_whole_run { "the run" } else { "the observed steps" };
-    let about = format!(
+    let introduction = format!(
         "The {wall} of {whole}. Each part is what the time would be less without it, for all ranks together; the parts sum to the whole."
     );
-    section("Where the wall time goes", vec![about], true, table)
+    section("Where the wall time goes", vec![introduction], true, table)
 }

@@ -61,17 +61,17 @@ pub(super) fn section(report: &Report) -> Section {
     add("all-reduce", comm_model(report));
     let lost = total(report.drops.iter().flat_map(|rank| &rank.drops).map(|drop| drop.count));
     add("records lost", (lost > 0).then(|| lost.to_string()));
-    Section { title: "Figures", about: Vec::new(), body: Body::Figures(figures), brief: true }
+    Section { title: "Figures", introduction: Vec::new(), body: Body::Figures(figures), brief: true }
 }
 
-fn goodput(of: &Goodput) -> String {
-    let (ratio, compute) = (units::percent(of.ratio), units::percent(of.compute_ratio));
-    let wall = units::clock(of.wall_nanos as f64 / 1e9);
-    let rest = match wording::badput(of) {
+fn goodput(goodput: &Goodput) -> String {
+    let (ratio, compute) = (units::percent(goodput.ratio), units::percent(goodput.compute_ratio));
+    let wall = units::clock(goodput.wall_nanos as f64 / 1e9);
+    let rest = match wording::badput(goodput) {
         none if none.is_empty() => String::new(),
         badput => format!("; the rest: {badput}"),
     };
-    format!("{ratio} of {wall} on {} (compute {compute}){rest}", wording::ranks(of))
+    format!("{ratio} of {wall} on {} (compute {compute}){rest}", wording::ranks(goodput))
 }
 
 fn own_overhead(report: &Report) -> Option<String> {
@@ -95,7 +95,7 @@ fn comm_model(report: &Report) -> Option<String> {
 pub(super) fn missing(report: &Report) -> Option<Section> {
     Some(Section {
         title: "Not known",
-        about: Vec::new(),
+        introduction: Vec::new(),
         body: Body::Figures(report.reasons()),
         brief: true,
     })

@@ -11,15 +11,15 @@ use units::percent;
 /// Returns the table of uses, the productive ones first.
 pub(super) fn uses(report: &Report) -> Option<Section> {
     let goodput = report.goodput.known()?;
-    let row = |(&of, &nanos): (&TimeUse, &u64)| -> Vec<Cell> {
-        let basis = match (of.is_productive(), of.is_inferred()) {
+    let row = |(&time_use, &nanos): (&TimeUse, &u64)| -> Vec<Cell> {
+        let basis = match (time_use.is_productive(), time_use.is_inferred()) {
             (true, _) => "goodput",
             (false, false) => "recorded",
             (false, true) => "inferred",
         };
         vec![
-            of.title().into(),
-            percent(goodput.share(of)).into(),
+            time_use.title().into(),
+            percent(goodput.share(time_use)).into(),
             time(nanos, report.computed_on).into(),
             basis.into(),
         ]
@@ -27,10 +27,10 @@ pub(super) fn uses(report: &Report) -> Option<Section> {
     let rows = goodput.uses.iter().map(row).collect();
     let table =
         Table { head: head(&["", "of the wall time", "over all ranks", "basis"]), rows, ..Table::default() };
-    section("Goodput", about(goodput), false, table)
+    section("Goodput", introduction(goodput), false, table)
 }
 
-fn about(goodput: &Goodput) -> Vec<String> {
+fn introduction(goodput: &Goodput) -> Vec<String> {
     let wall = units::clock(goodput.wall_nanos as f64 / 1e9);
     let (least, most) = goodput.rank_range();
     let sum = match least == most {
@@ -38,11 +38,11 @@ fn about(goodput: &Goodput) -> Vec<String> {
         false => "the time for which each rank belonged to the job",
     };
     let ranks = ranks(goodput);
-    let mut about = vec![format!("What {ranks} did in {wall}. The parts sum to {sum}.")];
+    let mut introduction = vec![format!("What {ranks} did in {wall}. The parts sum to {sum}.")];
     if !goodput.knows_start {
-        about.push(START_UNKNOWN.into());
+        introduction.push(START_UNKNOWN.into());
     }
-    about
+    introduction
 }
 
 /// Returns the table of attempts, if the job was restarted.
@@ -58,6 +58,6 @@ pub(super) fn attempts(report: &Report) -> Option<Section> {
     };
     let rows = attempts.iter().map(row).collect();
     let table = Table { head: head(&["attempt", "", "recovery", "repeated"]), rows, ..Table::default() };
-    let about = vec!["Times are over all ranks.".to_owned()];
-    section("Attempts", about, false, table)
+    let introduction = vec!["Times are over all ranks.".to_owned()];
+    section("Attempts", introduction, false, table)
 }

@@ -14,12 +14,13 @@ pub(super) fn groups(report: &Report) -> Option<Section> {
         return None;
     }
     let names = ["group", "functions", "collectives", "size", "time", "exposed", "wait", "latest rank"];
-    let about = "Means per rank and step, over all groups of a shape and then per group, longest wait first.";
+    let introduction =
+        "Means per rank and step, over all groups of a shape and then per group, longest wait first.";
     let left_out = groups::left_out(&report.groups);
     let rows = rows.into_iter().map(cells).collect();
     section(
         "Groups",
-        vec![about.to_owned()],
+        vec![introduction.to_owned()],
         false,
         Table { head: head(&names), rows, left_out, ..Table::default() },
     )

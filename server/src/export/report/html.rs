@@ -51,7 +51,7 @@ fn header(document: &Document) -> Markup {
                 }
             }
             p.about {
-                @for (at, line) in document.about.iter().enumerate() {
+                @for (at, line) in document.scope.iter().enumerate() {
                     @if at > 0 { br; }
                     (line)
                 }
@@ -85,7 +85,7 @@ fn section(section: &Section) -> Markup {
     html! {
         section {
             h2 { (section.title) }
-            @if !section.about.is_empty() { p.about { (section.about.join(" ")) } }
+            @if !section.introduction.is_empty() { p.about { (section.introduction.join(" ")) } }
             @match &section.body {
                 Body::Figures(figures) => {
                     dl { @for (name, value) in figures { dt { (name) } dd { (value) } } }
@@ -102,9 +102,9 @@ fn color(part: Part) -> String {
 }
 
 /// Returns the legend of the colors.
-fn legend<'a>(of: impl IntoIterator<Item = (Part, &'a str)>) -> Markup {
+fn legend<'a>(parts: impl IntoIterator<Item = (Part, &'a str)>) -> Markup {
     html! {
-        p.legend { @for (part, name) in of { span { i class=(color(part)) {} (name) } } }
+        p.legend { @for (part, name) in parts { span { i class=(color(part)) {} (name) } } }
     }
 }
 
@@ -117,7 +117,7 @@ fn bars(table: &Table) -> Markup {
         return html! {};
     }
     html! {
-        (legend(Part::of_run(has_idle).map(|part| (part, part.name()))))
+        (legend(Part::stacked(has_idle).map(|part| (part, part.name()))))
         div.bars {
             @for (name, parts) in &table.bars {
                 span { (name) }

@@ -26,7 +26,7 @@ pub(super) fn last_ranks(report: &Report) -> Option<Section> {
         left_out: report.last_ranks.len() - shown.len(),
         ..Table::default()
     };
-    let about = vec![
+    let introduction = vec![
         format!(
             "How much later than the rank before it the last rank starts a collective, per step, in the {} collectives whose last \
              rank is known. It costs only what the other ranks cannot use for other work or other waits.",
@@ -36,7 +36,7 @@ pub(super) fn last_ranks(report: &Report) -> Option<Section> {
     ];
     section(
         "Who starts collectives last",
-        about.into_iter().filter(|line| !line.is_empty()).collect(),
+        introduction.into_iter().filter(|line| !line.is_empty()).collect(),
         is_notable,
         table,
     )

@@ -25,9 +25,9 @@ fn write(out: &mut String, document: &Document) -> fmt::Result {
         writeln!(out, "\nNote: {}\\\n{}\n", plain(&note.sentence), plain(&note.details))?;
         reasons(out, note)?;
     }
-    let about: Vec<String> = document.about.iter().map(|line| plain(line)).collect();
-    writeln!(out, "\n{}", about.join("; "))?;
-    document.sections.iter().try_for_each(|it| section(out, it))
+    let scope: Vec<String> = document.scope.iter().map(|line| plain(line)).collect();
+    writeln!(out, "\n{}", scope.join("; "))?;
+    document.sections.iter().try_for_each(|listed| section(out, listed))
 }
 
 fn statement(out: &mut String, verdict: &Statement) -> fmt::Result {
@@ -44,8 +44,8 @@ fn reasons(out: &mut String, verdict: &Statement) -> fmt::Result {
 
 fn section(out: &mut String, section: &Section) -> fmt::Result {
     writeln!(out, "\n## {}\n", section.title)?;
-    if !section.about.is_empty() {
-        writeln!(out, "{}\n", plain(&section.about.join(" ")))?;
+    if !section.introduction.is_empty() {
+        writeln!(out, "{}\n", plain(&section.introduction.join(" ")))?;
     }
     match &section.body {
         Body::Figures(figures) => {
@@ -123,21 +123,21 @@ fn is_acted_on(word: &str) -> bool {
 }
 
 fn escape(text: &str, out: &mut String) {
-    let mut before = None;
+    let mut previous = None;
     let mut characters = text.chars().peekable();
     while let Some(character) = characters.next() {
         let is_within_word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
         let is_markup = match character {
             '\\' | '`' | '*' | '[' | ']' | '<' | '>' | '|' | '&' | '#' | '~' | '$' => true,
             // Between letters it is a letter itself, as in most names of functions.
-            '_' => !(is_within_word(before) && is_within_word(characters.peek().copied())),
+            '_' => !(is_within_word(previous) && is_within_word(characters.peek().copied())),
             _ => false,
         };
         if is_markup {
             out.push('\\');
         }
         out.push(if matches!(character, '\n' | '\r') { ' ' } else { character });
-        before = Some(character);
+        previous = Some(character);
     }
 }
 

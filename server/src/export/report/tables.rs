@@ -21,8 +21,13 @@ pub(super) fn head(names: &[&str]) -> Vec<String> {
     names.iter().map(|&name| name.to_owned()).collect()
 }
 
-pub(super) fn section(title: &'static str, about: Vec<String>, brief: bool, table: Table) -> Option<Section> {
-    Some(Section { title, about, body: Body::Table(table), brief })
+pub(super) fn section(
+    title: &'static str,
+    introduction: Vec<String>,
+    brief: bool,
+    table: Table,
+) -> Option<Section> {
+    Some(Section { title, introduction, body: Body::Table(table), brief })
 }
 
 /// Returns the table of what-ifs: fixes, and what each would save.
@@ -94,7 +99,7 @@ pub(super) fn ledger(report: &Report) -> Option<Section> {
     }
     let mean = |sum: u64| sum as f64 / report.steps as f64;
     let mut names = vec!["rank".to_owned()];
-    let parts = || Part::of_run(report.has_idle());
+    let parts = || Part::stacked(report.has_idle());
     names.extend(parts().map(|part| part.name().to_owned()));
     names.push("step".into());
     let row = |ledger: &RankLedger| {
@@ -159,8 +164,8 @@ pub(super) fn buckets(report: &Report) -> Option<Section> {
         cells
     };
     let rows = report.buckets.iter().map(row).collect();
-    let about = vec!["Medians over steps. Wait is the time until the last rank starts.".to_owned()];
-    section("Buckets", about, false, Table { head: names, rows, ..Table::default() })
+    let introduction = vec!["Medians over steps. Wait is the time until the last rank starts.".to_owned()];
+    section("Buckets", introduction, false, Table { head: names, rows, ..Table::default() })
 }
 
 /// Returns the table of clocks, with their error bounds and drifts.

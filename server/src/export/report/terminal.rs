@@ -22,7 +22,7 @@ pub fn terminal(document: &Document) -> String {
 
 fn write(out: &mut String, document: &Document) -> fmt::Result {
     write!(out, "{} ({}), ", document.name, document.run)?;
-    document.about.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    document.scope.iter().try_for_each(|line| writeln!(out, "{line}"))?;
     writeln!(out)?;
     document.headlines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
     document.verdicts.iter().try_for_each(|verdict| statement(out, verdict))?;
@@ -31,7 +31,7 @@ fn write(out: &mut String, document: &Document) -> fmt::Result {
         write!(out, "Note: ")?;
         statement(out, note)?;
     }
-    document.sections.iter().filter(|section| section.brief).try_for_each(|it| section(out, it))
+    document.sections.iter().filter(|section| section.brief).try_for_each(|listed| section(out, listed))
 }
 
 fn statement(out: &mut String, verdict: &Statement) -> fmt::Result {
@@ -43,7 +43,7 @@ fn statement(out: &mut String, verdict: &Statement) -> fmt::Result {
 
 fn section(out: &mut String, section: &Section) -> fmt::Result {
     writeln!(out, "\n{}:", section.title)?;
-    section.about.iter().try_for_each(|line| writeln!(out, "  {line}"))?;
+    section.introduction.iter().try_for_each(|line| writeln!(out, "  {line}"))?;
     match &section.body {
         Body::Figures(figures) => {
             let width = figures.iter().map(|(name, _)| name.len()).max().unwrap_or(0).max(NAME_WIDTH);

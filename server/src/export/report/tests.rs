@@ -409,15 +409,15 @@ fn groups_and_functions_are_named_if_a_job_has_several() {
         exposed_nanos: Some(4e6),
         wait_nanos: 1.5e6,
     };
-    let one = |first: u32, latest| OneGroup { first: Rank(first), cost, latest };
+    let group = |first: u32, latest| OneGroup { first: Rank(first), cost, latest };
     let stats = |group, functions, count, worst| GroupStats { group, functions, cost, count, worst };
     report.groups = vec![
-        stats(Group { ranks: 3, stride: 1 }, vec![Function::AllReduce], 1, vec![one(0, None)]),
+        stats(Group { ranks: 3, stride: 1 }, vec![Function::AllReduce], 1, vec![group(0, None)]),
         stats(
             Group { ranks: 2, stride: 1 },
             vec![Function::AllGather, Function::ReduceScatter],
             20,
-            vec![one(4, Some((Rank(5), 0.8))), one(0, None)],
+            vec![group(4, Some((Rank(5), 0.8))), group(0, None)],
         ),
     ];
     let text = markdown(&document(&report));

@@ -43,7 +43,7 @@ pub(super) fn traced(report: &Report) -> Option<Section> {
         }
         None => String::new(),
     };
-    let about = format!(
+    let introduction = format!(
         "Mean per step and rank. Self time is without what runs within.{device} Kernels of several streams run at the same time."
     );
     let table = Table {
@@ -52,5 +52,5 @@ pub(super) fn traced(report: &Report) -> Option<Section> {
         left_out: summary.rows.len() - rows.len(),
         ..Table::default()
     };
-    section("Operators and kernels", vec![about], true, table)
+    section("Operators and kernels", vec![introduction], true, table)
 }

@@ -50,13 +50,20 @@ pub struct Unauthorized(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Counts of the last hour, by the start of each minute.
-    minutes: VecDeque<(Instant, Counts)>,
+    /// Those of the last hour.
+    minutes: VecDeque<Minute>,
     newest: Option<IpAddr>,
     peers: BTreeMap<IpAddr, Peer>,
     unsaid: Counts,
     said: Option<Instant>,
     is_line_due: bool,
+}
+
+/// The counts of a minute.
+#[derive(Debug)]
+struct Minute {
+    start: Instant,
+    counts: Counts,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,7 +125,7 @@ impl Unauthorized {
     pub fn last_hour(&self, now: Instant) -> UnauthorizedRequests {
         let mut state = self.lock();
         state.forget_minutes(now);
-        let sum = |count: fn(&Counts) -> u64| state.minutes.iter().map(|(_, counts)| count(counts)).sum();
+        let sum = |count: fn(&Counts) -> u64| state.minutes.iter().map(|minute| count(&minute.counts)).sum();
         let (no_token, wrong_token) = (sum(|counts| counts.no_token), sum(|counts| counts.wrong_token));
         let newest = state.newest.filter(|_| !state.minutes.is_empty());
         UnauthorizedRequests { no_token, wrong_token, newest_peer: newest.map(|peer| peer.to_string()) }
@@ -142,16 +149,16 @@ impl Counts {
 impl State {
     fn this_minute(&mut self, now: Instant) -> &mut Counts {
         self.forget_minutes(now);
-        if self.minutes.back().is_none_or(|(start, _)| now.duration_since(*start) >= UNIT) {
-            self.minutes.push_back((now, Counts::default()));
+        if self.minutes.back().is_none_or(|minute| now.duration_since(minute.start) >= UNIT) {
+            self.minutes.push_back(Minute { start: now, counts: Counts::default() });
         }
         let at = self.minutes.len() - 1;
-        &mut self.minutes[at].1
+        &mut self.minutes[at].counts
     }
 
     fn forget_minutes(&mut self, now: Instant) {
         let hour = UNIT * UNITS as u32;
-        while self.minutes.front().is_some_and(|(start, _)| now.duration_since(*start) >= hour) {
+        while self.minutes.front().is_some_and(|minute| now.duration_since(minute.start) >= hour) {
             self.minutes.pop_front();
         }
     }
@@ -165,9 +172,9 @@ impl State {
             self.peers.remove(&quiet);
         }
         let known = self.peers.entry(peer).or_insert(Peer { wrong: 0, last: now });
-        let before = if now.duration_since(known.last) >= FORGET_AFTER { 0 } else { known.wrong };
-        *known = Peer { wrong: before.saturating_add(1), last: now };
-        FIRST_DELAY.saturating_mul(1 << before.min(16)).min(LONGEST_DELAY)
+        let wrong = if now.duration_since(known.last) >= FORGET_AFTER { 0 } else { known.wrong };
+        *known = Peer { wrong: wrong.saturating_add(1), last: now };
+        FIRST_DELAY.saturating_mul(1 << wrong.min(16)).min(LONGEST_DELAY)
     }
 }
 
@@ -243,18 +250,18 @@ mod tests {
     #[test]
     fn the_page_shows_the_last_hour_and_ended_sessions_are_no_wrong_tokens() {
         let (record, start) = (Unauthorized::default(), Instant::now());
-        let after = |minutes: u64| start + Duration::from_secs(60 * minutes);
+        let minute = |minutes: u64| start + Duration::from_secs(60 * minutes);
         record.note(Lack::WrongToken, peer(1), start);
-        record.note(Lack::NoToken, peer(2), after(30));
-        record.note(Lack::EndedSession, peer(3), after(30));
-        let shown = record.last_hour(after(59));
+        record.note(Lack::NoToken, peer(2), minute(30));
+        record.note(Lack::EndedSession, peer(3), minute(30));
+        let shown = record.last_hour(minute(59));
         assert_eq!((shown.wrong_token, shown.no_token), (1, 1));
         assert_eq!(shown.newest_peer.as_deref(), Some("10.0.0.2"));
-        let shown = record.last_hour(after(61));
+        let shown = record.last_hour(minute(61));
         assert_eq!((shown.wrong_token, shown.no_token), (0, 1));
-        assert_eq!(record.last_hour(after(95)), UnauthorizedRequests::default());
+        assert_eq!(record.last_hour(minute(95)), UnauthorizedRequests::default());
         for second in 0..20_000 {
-            record.note(Lack::WrongToken, peer(1), after(100) + Duration::from_secs(second));
+            record.note(Lack::WrongToken, peer(1), minute(100) + Duration::from_secs(second));
         }
         assert!(record.lock().minutes.len() <= UNITS);
     }

@@ -21,7 +21,7 @@ use crate::imports::places::Place;
 use crate::printable::one_line;
 
 /// The most that arrives of the form without a piece of a file in it, in bytes. The form's parser holds that in memory.
-const MAX_BETWEEN: usize = 4 << 20;
+const MAX_OVERHEAD: usize = 4 << 20;
 /// The longest name of a file that is kept, in characters.
 const MAX_NAME_CHARS: usize = 200;
 /// For how long the rest of a refused form is read. A client that still sends would not read the answer.
@@ -31,22 +31,22 @@ const DISCARD_WITHIN: Duration = Duration::from_secs(2);
 pub(super) struct Upload {
     form: Multipart,
     pace: Pace,
-    between: Arc<AtomicUsize>,
+    overhead: Arc<AtomicUsize>,
 }
 
 impl Upload {
     /// # Errors
     /// Returns an error if the request is not a form.
     pub(super) async fn new(request: Request) -> Result<Self, Failure> {
-        let between = Arc::new(AtomicUsize::new(0));
-        let mut request = request.map(|body| Body::new(Measured { body, between: between.clone() }));
+        let overhead = Arc::new(AtomicUsize::new(0));
+        let mut request = request.map(|body| Body::new(Measured { body, overhead: overhead.clone() }));
         // The form has limits of its own.
         DefaultBodyLimit::apply(DefaultBodyLimit::disable(), &mut request);
         let form = Multipart::from_request(request, &()).await;
         let form = form.map_err(|error| {
             Failure::BadRequest(format!("{}: send the files as multipart/form-data", error.body_text()))
         })?;
-        Ok(Self { form, pace: Pace::default(), between })
+        Ok(Self { form, pace: Pace::default(), overhead })
     }
 
     /// Reads all files of an import, and shows in its place how far it is.
@@ -56,9 +56,9 @@ impl Upload {
     pub(super) async fn read(&mut self, place: &Place) -> Result<Files, Failure> {
         let mut files = ArrivingFiles::new(place);
         while let Some(field) = arrived(self.pace.next(self.form.next_field(), |_| 0).await?)? {
-            self.between.store(0, Ordering::Relaxed);
+            self.overhead.store(0, Ordering::Relaxed);
             let file = files.begin(file_name(&field)?)?;
-            read_file(file, field, &self.between, &mut self.pace).await?;
+            read_file(file, field, &self.overhead, &mut self.pace).await?;
         }
         Ok(files.end())
     }
@@ -67,9 +67,9 @@ impl Upload {
     pub(super) async fn discard(&mut self) {
         let rest = async {
             while let Ok(Some(mut field)) = self.form.next_field().await {
-                self.between.store(0, Ordering::Relaxed);
+                self.overhead.store(0, Ordering::Relaxed);
                 while let Ok(Some(_)) = field.chunk().await {
-                    self.between.store(0, Ordering::Relaxed);
+                    self.overhead.store(0, Ordering::Relaxed);
                 }
             }
         };
@@ -93,7 +93,7 @@ fn file_name(field: &Field<'_>) -> Result<String, Failure> {
 async fn read_file(
     mut file: ArrivingFile<'_, '_>,
     mut field: Field<'_>,
-    between: &AtomicUsize,
+    overhead: &AtomicUsize,
     pace: &mut Pace,
 ) -> Result<(), Failure> {
     let size = |piece: &Result<Option<Bytes>, MultipartError>| match piece {
@@ -101,7 +101,7 @@ async fn read_file(
         _ => 0,
     };
     while let Some(piece) = arrived(pace.next(field.chunk(), size).await?)? {
-        between.store(0, Ordering::Relaxed);
+        overhead.store(0, Ordering::Relaxed);
         file.push(piece).await?;
     }
     Ok(file.end().await?)
@@ -119,7 +119,7 @@ fn arrived<T>(part: Result<T, MultipartError>) -> Result<T, Failure> {
 /// A body that fails when too much of it arrives without a piece of a file. The parser of forms has no limit for that.
 struct Measured {
     body: Body,
-    between: Arc<AtomicUsize>,
+    overhead: Arc<AtomicUsize>,
 }
 
 impl hyper::body::Body for Measured {
@@ -133,8 +133,8 @@ impl hyper::body::Body for Measured {
         let frame = Pin::new(&mut self.body).poll_frame(context);
         if let Poll::Ready(Some(Ok(frame))) = &frame {
             let bytes = frame.data_ref().map_or(0, Bytes::len);
-            if self.between.fetch_add(bytes, Ordering::Relaxed) + bytes > MAX_BETWEEN {
-                let sentence = format!("{} KiB arrived without a file in them", MAX_BETWEEN >> 10);
+            if self.overhead.fetch_add(bytes, Ordering::Relaxed) + bytes > MAX_OVERHEAD {
+                let sentence = format!("{} KiB arrived without a file in them", MAX_OVERHEAD >> 10);
                 return Poll::Ready(Some(Err(axum::Error::new(io::Error::other(sentence)))));
             }
         }

@@ -56,9 +56,16 @@ impl Traced {
                 for (rank, events) in events.iter_mut().enumerate() {
                     let (computes, idles) = self.work(rank, step, number);
                     correlation += 1;
-                    let from = reached[rank];
-                    events.extend(self.kernel(rank, "gemm", 7, correlation, begin, (from, from + computes)));
-                    ready[rank] = from + computes + idles;
+                    let begin_of_rank = reached[rank];
+                    events.extend(self.kernel(
+                        rank,
+                        "gemm",
+                        7,
+                        correlation,
+                        begin,
+                        (begin_of_rank, begin_of_rank + computes),
+                    ));
+                    ready[rank] = begin_of_rank + computes + idles;
                 }
                 let last = ready.iter().copied().fold(free, f64::max);
                 let end = last + TRANSFER;
@@ -278,22 +285,22 @@ fn a_recorded_hang_is_the_state_of_the_run_and_the_first_thing_that_is_said() {
         let entries: Vec<Value> = (40..=issued).map(entry).collect();
         json!({"version": "2.9", "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2, 3]"}}, "entries": entries})
     };
-    for behind in 0..4 {
+    for lagging in 0..4 {
         let mut files = Files::default();
         for rank in 0..4 {
             let name = format!("nccl_trace_rank_{rank}");
             files.add(
                 &name,
-                import::read(&name, dump(if rank == behind { 40 } else { 41 }).to_string().as_bytes()),
+                import::read(&name, dump(if rank == lagging { 40 } else { 41 }).to_string().as_bytes()),
             );
         }
         let (run, report, _) = run(files);
         let hang = report.hang.clone().expect("the report has the hang");
-        assert_eq!((report.state, hang.ranks), (RunState::Hung, vec![Rank(behind)]));
+        assert_eq!((report.state, hang.ranks), (RunState::Hung, vec![Rank(lagging)]));
         let summary = run.summary(&report, ServerNanos(0));
         assert_eq!((summary.state, summary.hang), (RunState::Hung, report.hang.clone()));
         let text = crate::export::report::terminal(&crate::export::report::document(&report));
-        let said = format!("one rank is behind: rank {behind} has issued 40 and none after it.");
+        let said = format!("one rank is behind: rank {lagging} has issued 40 and none after it.");
         assert!(text.contains(&said) && text.contains("4 ranks, hung"), "{text}");
         assert!(report.ledger.is_empty() && !text.contains("Step ledger"), "{text}");
     }

@@ -19,7 +19,7 @@ const WAITING: [&str; 5] =
 /// The begin or the end of a call or of some work.
 struct Point {
     at: i64,
-    after: Vec<usize>,
+    predecessors: Vec<usize>,
     what: What,
     /// What is taken out of the time since the latest point before it.
     less: i64,
@@ -69,8 +69,8 @@ struct Replay {
 }
 
 impl Replay {
-    fn add(&mut self, at: i64, after: Vec<usize>) -> usize {
-        self.points.push(Point { at, after, what: What::Other, less: 0 });
+    fn add(&mut self, at: i64, predecessors: Vec<usize>) -> usize {
+        self.points.push(Point { at, predecessors, what: What::Other, less: 0 });
         self.points.len() - 1
     }
 
@@ -88,7 +88,7 @@ impl Replay {
         let mut launched: HashMap<i64, usize> = HashMap::new();
         for call in calls {
             let thread = threads.entry(call.thread).or_default();
-            if let Some(&(_, begin, _)) = thread.last().filter(|(before, ..)| call.begin < before.end) {
+            if let Some(&(_, begin, _)) = thread.last().filter(|(previous, ..)| call.begin < previous.end) {
                 launched.insert(call.correlation, begin);
                 continue;
             }
@@ -107,9 +107,9 @@ impl Replay {
             others.sort_unstable();
             let busy = busy(events, thread);
             for (at, &(call, begin, end)) in calls.iter().enumerate() {
-                let before = at.checked_sub(1).map(|at| calls[at]);
-                let (from, to) = (before.map_or(i64::MIN, |(call, ..)| call.end), call.begin);
-                let is_handed_over = match before {
+                let previous = at.checked_sub(1).map(|at| calls[at]);
+                let (from, to) = (previous.map_or(i64::MIN, |(call, ..)| call.end), call.begin);
+                let is_handed_over = match previous {
                     None => thread != main,
                     Some(_) if to - from <= 200 => false,
                     Some(_) if thread == main => {
@@ -119,10 +119,10 @@ impl Replay {
                         pair[0].1 >= from - 1 && pair[1].0 <= to + 1 && pair[1].0 - pair[0].1 > 100
                     }),
                 };
-                self.points[begin].after.extend(before.map(|(_, _, end)| end));
+                self.points[begin].predecessors.extend(previous.map(|(_, _, end)| end));
                 if is_handed_over {
-                    self.points[begin].after.extend(newest(&others, to).map(|(_, end)| end));
-                } else if before.is_some() && is_sleep(to - from) {
+                    self.points[begin].predecessors.extend(newest(&others, to).map(|(_, end)| end));
+                } else if previous.is_some() && is_sleep(to - from) {
                     self.points[begin].less = sleep;
                     sleeps += 1;
                 }
@@ -132,7 +132,7 @@ impl Replay {
                     && ended >= call.begin
                     && call.end - ended < (long / 2).max(80)
                 {
-                    self.points[end].after.push(by);
+                    self.points[end].predecessors.push(by);
                     self.points[end].what = What::Waited;
                 }
             }
@@ -149,27 +149,29 @@ impl Replay {
     ) -> Vec<(i64, usize)> {
         let (mut on_stream, mut counted) = (HashMap::new(), HashMap::new());
         let mut done: Vec<(i64, usize)> = Vec::new();
-        for one in work {
-            let mut after: Vec<usize> = launched.get(&one.correlation).copied().into_iter().collect();
-            after.extend(on_stream.get(&one.stream).copied());
-            after.retain(|&point| self.points[point].at <= one.begin + 100);
-            let latest = after.iter().map(|&point| self.points[point].at).max();
-            if latest.is_none_or(|latest| one.begin - latest > SOON) {
-                let soon = newest(&done, one.begin).filter(|(ended, _)| one.begin - ended <= SOON);
-                after.extend(soon.map(|(_, point)| point));
+        for event in work {
+            let mut predecessors: Vec<usize> =
+                launched.get(&event.correlation).copied().into_iter().collect();
+            predecessors.extend(on_stream.get(&event.stream).copied());
+            predecessors.retain(|&point| self.points[point].at <= event.begin + 100);
+            let latest = predecessors.iter().map(|&point| self.points[point].at).max();
+            if latest.is_none_or(|latest| event.begin - latest > SOON) {
+                let soon = newest(&done, event.begin).filter(|(ended, _)| event.begin - ended <= SOON);
+                predecessors.extend(soon.map(|(_, point)| point));
             }
-            let begin = self.add(one.begin, after);
-            let end = self.add(one.end, vec![begin]);
-            if one.name.contains("nccl") {
-                let issued = launched.get(&one.correlation).map_or(one.begin, |&point| self.points[point].at);
+            let begin = self.add(event.begin, predecessors);
+            let end = self.add(event.end, vec![begin]);
+            if event.name.contains("nccl") {
+                let issued =
+                    launched.get(&event.correlation).map_or(event.begin, |&point| self.points[point].at);
                 let step = marks.iter().filter(|mark| mark.begin <= issued).count();
                 let number = counted.entry(step).or_insert(0_usize);
                 self.collectives.entry((step, *number)).or_default().push((begin, end));
                 *number += 1;
             }
-            on_stream.insert(one.stream, end);
-            let place = done.partition_point(|(ended, _)| *ended <= one.end);
-            done.insert(place, (one.end, end));
+            on_stream.insert(event.stream, end);
+            let place = done.partition_point(|(ended, _)| *ended <= event.end);
+            done.insert(place, (event.end, end));
             self.ends.push(end);
         }
         done
@@ -182,7 +184,7 @@ impl Replay {
         {
             let begins: Vec<usize> = members.iter().map(|&(begin, _)| begin).collect();
             for (_, end) in members {
-                self.points[end].after.clone_from(&begins);
+                self.points[end].predecessors.clone_from(&begins);
                 self.points[end].what = What::Reduced;
             }
         }
@@ -195,9 +197,9 @@ impl Replay {
         let mut now: Vec<i64> = self.points.iter().map(|point| point.at).collect();
         // A kernel may begin before the call that launches it, by the clocks of both.
         for _ in 0..60 {
-            let before = now.clone();
+            let settled = now.clone();
             order.iter().for_each(|&at| now[at] = self.when(at, &now, with_sleeps));
-            if now == before {
+            if now == settled {
                 return self.ends.iter().map(|&end| now[end]).max().unwrap_or(0);
             }
         }
@@ -206,17 +208,23 @@ impl Replay {
 
     fn when(&self, at: usize, now: &[i64], with_sleeps: bool) -> i64 {
         let point = &self.points[at];
-        let Some(&latest) = point.after.iter().max_by_key(|&&before| self.points[before].at) else {
+        let Some(&latest) = point.predecessors.iter().max_by_key(|&&predecessor| self.points[predecessor].at)
+        else {
             return point.at;
         };
         let since_latest = point.at - self.points[latest].at;
-        let since = |before: usize| match point.what {
-            _ if before == latest => since_latest - if with_sleeps { 0 } else { point.less },
+        let delay = |predecessor: usize| match point.what {
+            _ if predecessor == latest => since_latest - if with_sleeps { 0 } else { point.less },
             What::Reduced => since_latest,
-            What::Waited => 5.min(point.at - self.points[before].at),
-            What::Other => 0.min(point.at - self.points[before].at),
+            What::Waited => 5.min(point.at - self.points[predecessor].at),
+            What::Other => 0.min(point.at - self.points[predecessor].at),
         };
-        point.after.iter().map(|&before| now[before] + since(before)).max().unwrap_or(point.at)
+        point
+            .predecessors
+            .iter()
+            .map(|&predecessor| now[predecessor] + delay(predecessor))
+            .max()
+            .unwrap_or(point.at)
     }
 }
 
@@ -224,8 +232,8 @@ fn is_work(event: &Event<'_>) -> bool {
     ["kernel", "gpu_memcpy", "gpu_memset"].contains(&event.category)
 }
 
-fn newest(sorted: &[(i64, usize)], until: i64) -> Option<(i64, usize)> {
-    sorted[..sorted.partition_point(|(at, _)| *at <= until)].last().copied()
+fn newest(sorted: &[(i64, usize)], time: i64) -> Option<(i64, usize)> {
+    sorted[..sorted.partition_point(|(at, _)| *at <= time)].last().copied()
 }
 
 /// Returns when a thread runs operators or ranges, in order and joined.

@@ -44,8 +44,8 @@ const CASES: [(&str, Right); 10] = [
 const ROUNDED_NANOS: u64 = 100;
 
 /// Returns the files of a recorded job in the order of their names: name and plain content. `None` if they are not there.
-pub(super) fn recorded(of: &str) -> Option<Vec<(String, Vec<u8>)>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data").join(of);
+pub(super) fn recorded(job: &str) -> Option<Vec<(String, Vec<u8>)>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data").join(job);
     let Ok(entries) = std::fs::read_dir(&folder) else {
         let _written = writeln!(io::stderr(), "SKIP: there is no folder {}", folder.display());
         return None;
@@ -77,12 +77,13 @@ fn renumbered((name, content): &(String, Vec<u8>), from: usize, to: usize) -> (S
 }
 
 /// Returns all orders of so many things.
-fn orders(of: usize) -> Vec<Vec<usize>> {
-    if of == 0 {
+fn orders(count: usize) -> Vec<Vec<usize>> {
+    if count == 0 {
         return vec![Vec::new()];
     }
-    let longer = |order: Vec<usize>| (0..of).map(move |at| [&order[..at], &[of - 1], &order[at..]].concat());
-    orders(of - 1).into_iter().flat_map(longer).collect()
+    let longer =
+        |order: Vec<usize>| (0..count).map(move |at| [&order[..at], &[count - 1], &order[at..]].concat());
+    orders(count - 1).into_iter().flat_map(longer).collect()
 }
 
 /// Returns the batches of an import of files, in order.
@@ -172,9 +173,9 @@ fn answers_hold_in_every_order_of_the_ranks() {
 struct Dribble<'a>(&'a [u8]);
 
 impl Read for Dribble<'_> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let most = into.len().min(1_013);
-        self.0.read(&mut into[..most])
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let most = buffer.len().min(1_013);
+        self.0.read(&mut buffer[..most])
     }
 }
 

@@ -8,11 +8,17 @@ use wire::ids::Step;
 
 use crate::state::budget;
 
+/// The records of a step, and their size.
+struct RecalledStep {
+    records: Arc<StepRecords>,
+    bytes: usize,
+}
+
 /// The steps of a run that were looked up on disk.
 #[derive(Default)]
 pub struct Recalled {
-    /// The records that were read back and their size, in the order of requests.
-    steps: VecDeque<(Arc<StepRecords>, usize)>,
+    /// The steps that were read back, in the order of requests.
+    steps: VecDeque<RecalledStep>,
     bytes: usize,
     /// The steps that cannot be shown.
     hidden: BTreeSet<Step>,
@@ -26,16 +32,16 @@ impl Recalled {
             return;
         }
         self.bytes += bytes;
-        self.steps.push_back((records, bytes));
+        self.steps.push_back(RecalledStep { records, bytes });
         while self.bytes > budget::RECALLED_BYTES {
-            let Some((_, oldest)) = self.steps.pop_front() else { break };
-            self.bytes -= oldest;
+            let Some(oldest) = self.steps.pop_front() else { break };
+            self.bytes -= oldest.bytes;
         }
     }
 
     #[must_use]
     pub fn find(&self, step: Step) -> Option<&Arc<StepRecords>> {
-        self.steps.iter().map(|(records, _)| records).find(|records| records.step == step)
+        self.steps.iter().map(|recalled| &recalled.records).find(|records| records.step == step)
     }
 
     /// Marks steps as not to be shown.

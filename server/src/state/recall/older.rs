@@ -12,7 +12,7 @@ use crate::store::folder::RunFolder;
 
 /// A range of steps, as far as the hub has it.
 #[derive(Default)]
-pub struct Between {
+pub struct PlacedSteps {
     /// The steps in memory, oldest first; empty if there are older ones on disk.
     pub placed: Vec<Placed>,
     /// The steps of the range that are older than the oldest step in memory.
@@ -37,12 +37,12 @@ impl Older {
     ///
     /// # Errors
     /// Returns an error if the steps cannot be read ([`NotRead`]), or the error of `visit`.
-    pub fn each<E: From<NotRead>>(
+    pub fn visit<E: From<NotRead>>(
         &self,
         limits: &Limits,
         mut visit: impl FnMut(&Placed) -> Result<(), E>,
     ) -> Result<(), E> {
-        stored::each(&self.folder, self.steps, limits, |mut closed| {
+        stored::visit(&self.folder, self.steps, limits, |mut closed| {
             let step = closed.records.step;
             let analyzed = self.incomplete.binary_search_by_key(&step, |analyzed| analyzed.step);
             if let Some(analyzed) = analyzed.ok().and_then(|at| self.incomplete.get(at)) {

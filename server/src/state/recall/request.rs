@@ -51,6 +51,6 @@ pub fn answer(reply: PlacedReply, shown: Result<Box<Placed>, NotShown>) {
 /// # Errors
 /// Returns an error if the step cannot be read ([`NotRead`]).
 pub fn read(folder: &RunFolder, step: Step) -> Read {
-    let limits = Limits { bytes: budget::RECALL_BYTES, until: Instant::now() + budget::RECALL_WITHIN };
-    stored::one(folder, step, &limits)
+    let limits = Limits { bytes: budget::RECALL_BYTES, deadline: Instant::now() + budget::RECALL_WITHIN };
+    stored::read_step(folder, step, &limits)
 }

@@ -27,7 +27,7 @@ pub struct Limits {
     /// The largest size of the records of incomplete steps, in bytes.
     pub bytes: usize,
     /// The deadline.
-    pub until: Instant,
+    pub deadline: Instant,
 }
 
 /// Damage in a file that was read.
@@ -69,7 +69,7 @@ pub enum NotRead {
 ///
 /// # Errors
 /// Returns an error if the steps cannot be read ([`NotRead`]), or the error of `visit`.
-pub fn each<E: From<NotRead>>(
+pub fn visit<E: From<NotRead>>(
     folder: &RunFolder,
     steps: StepRange,
     limits: &Limits,
@@ -81,7 +81,7 @@ pub fn each<E: From<NotRead>>(
     let mut gathered = Gathered::default();
     let mut lost = Vec::new();
     for (read, &number) in numbers.iter().enumerate() {
-        if Instant::now() >= limits.until {
+        if Instant::now() >= limits.deadline {
             return Err(NotRead::TooLong { step: steps.first, read, all: numbers.len() }.into());
         }
         let (batches, damage) = files.read(number, Some(steps)).map_err(NotRead::from)?;
@@ -104,20 +104,30 @@ pub fn each<E: From<NotRead>>(
 ///
 /// # Errors
 /// Returns an error if the step cannot be read ([`NotRead`]).
-pub fn one(folder: &RunFolder, step: Step, limits: &Limits) -> Result<(Option<Closed>, Vec<Lost>), NotRead> {
+pub fn read_step(
+    folder: &RunFolder,
+    step: Step,
+    limits: &Limits,
+) -> Result<(Option<Closed>, Vec<Lost>), NotRead> {
     let mut found = None;
-    let lost = each(folder, StepRange { first: step, last: step }, limits, |closed| {
+    let lost = visit(folder, StepRange { first: step, last: step }, limits, |closed| {
         found = Some(closed);
         Ok::<(), NotRead>(())
     })?;
     Ok((found, lost))
 }
 
+/// The open steps of a world.
+struct OpenSteps {
+    world_size: u32,
+    incoming: Incoming,
+}
+
 /// The steps that are being gathered.
 #[derive(Default)]
 struct Gathered {
-    /// The world size, and the open steps; `None` before the first batch.
-    open: Option<(u32, Incoming)>,
+    /// `None` before the first batch.
+    open: Option<OpenSteps>,
     /// The batches that were added, because a batch may be stored twice.
     known: BTreeSet<(Rank, Incarnation, BatchSeq)>,
     /// The process that speaks for each rank.
@@ -128,8 +138,9 @@ impl Gathered {
     /// Adds a batch. Returns the steps that it closes. A batch that was refused when it arrived is refused again.
     fn add(&mut self, received: &Received, limits: &Limits) -> Result<Vec<Closed>, NotRead> {
         let batch = &received.batch;
-        let first = || (batch.world_size, Incoming::new(batch.world_size as usize));
-        let (world_size, incoming) = self.open.get_or_insert_with(first);
+        let first =
+            || OpenSteps { world_size: batch.world_size, incoming: Incoming::new(batch.world_size as usize) };
+        let OpenSteps { world_size, incoming } = self.open.get_or_insert_with(first);
         incoming.hear(received.at);
         let is_another = self.speakers.get(&batch.rank) != Some(&batch.incarnation);
         let mut closed = Vec::new();
@@ -161,7 +172,7 @@ impl Gathered {
     }
 
     fn close_all(&mut self) -> Vec<Closed> {
-        self.open.as_mut().map(|(_, incoming)| incoming.close_all()).unwrap_or_default()
+        self.open.as_mut().map(|open| open.incoming.close_all()).unwrap_or_default()
     }
 }
 

@@ -34,12 +34,12 @@ fn stored(version: &str) -> (tempfile::TempDir, Layout) {
 fn steps(layout: &Layout) -> Vec<usize> {
     let all = all(layout).unwrap();
     assert_eq!(all.aside, BTreeMap::new());
-    let of_run = |(id, run): (RunId, Run)| {
+    let restored = |(id, run): (RunId, Run)| {
         let condition = each_batch(&layout.folder(&id), |_| Ok::<(), StoreError>(())).unwrap();
-        assert_eq!(condition.to_gaps(None), []);
+        assert_eq!(condition.gaps(None), []);
         run.steps().newest(usize::MAX).len()
     };
-    all.runs.into_iter().map(of_run).collect()
+    all.runs.into_iter().map(restored).collect()
 }
 
 /// Restores a data directory twice, as a server does, and seals all of it in between.

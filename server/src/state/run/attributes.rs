@@ -28,7 +28,7 @@ impl Run {
         let mut listed: BTreeMap<(AttributeKind, &str), Vec<AttributeRanks>> = BTreeMap::new();
         for (rank, state) in self.ranks.iter() {
             let Some(attributes) = &state.attributes else { continue };
-            for (kind, name, value) in each(attributes) {
+            for (kind, name, value) in pairs(attributes) {
                 let ranges = listed.entry((kind, name)).or_default();
                 let rank = rank as u32;
                 match ranges.last_mut() {
@@ -46,7 +46,7 @@ impl Run {
     }
 }
 
-fn each(attributes: &Attributes) -> impl Iterator<Item = (AttributeKind, &str, &str)> {
+fn pairs(attributes: &Attributes) -> impl Iterator<Item = (AttributeKind, &str, &str)> {
     let labels =
         attributes.labels.iter().map(|(name, value)| (AttributeKind::Label, name.as_str(), value.as_str()));
     let software = attributes.software.iter();

@@ -49,9 +49,9 @@ pub struct DeviceErrors {
 
 impl DeviceErrors {
     /// Compares the counts of a sample with those of the sample before it, and adds what is new.
-    pub(super) fn add(&mut self, before: Option<&DeviceSample>, sample: &DeviceSample, now: ServerNanos) {
+    pub(super) fn add(&mut self, previous: Option<&DeviceSample>, sample: &DeviceSample, now: ServerNanos) {
         use DeviceFigure::{EccUncorrectedErrors, LastXid, OutOfMemoryErrors, XidErrors};
-        let earlier = |figure| before.and_then(|sample| sample.get(figure));
+        let earlier = |figure| previous.and_then(|sample| sample.get(figure));
         // Memory errors are counted since the driver was loaded, so those of the first sample are older than the run. The
         // other counts begin with the process.
         let since_sample = |figure| Some(sample.get(figure)?.saturating_sub(earlier(figure)?));
@@ -82,6 +82,12 @@ impl DeviceErrors {
     }
 }
 
+/// A burst, and the time of its arrival.
+struct ArrivedBurst {
+    burst: Burst,
+    at: ServerNanos,
+}
+
 #[derive(Default)]
 pub struct RankDevices {
     newest: Option<DeviceSample>,
@@ -89,8 +95,8 @@ pub struct RankDevices {
     device_states: VecDeque<DeviceState>,
     /// The memory over time, shared with reports.
     memory: Arc<Levels>,
-    /// The newest burst, and the time of its arrival.
-    burst: Option<(Burst, ServerNanos)>,
+    /// The newest burst.
+    burst: Option<ArrivedBurst>,
     /// The burst that the rank is asked for and has not sent yet.
     asked: Option<RecordingRequest>,
 }
@@ -102,7 +108,7 @@ impl RankDevices {
             .newest
             .as_ref()
             .map_or(0, |sample| sample.device.len() + sample.figures.len() * FIGURE_BYTES);
-        let burst = self.burst.as_ref().map_or(0, |(burst, _)| burst_bytes(burst));
+        let burst = self.burst.as_ref().map_or(0, |arrived| burst_bytes(&arrived.burst));
         newest + burst + self.device_states.len() * SAMPLE_BYTES + self.memory.bytes()
     }
 
@@ -117,7 +123,7 @@ impl RankDevices {
 
     pub(super) fn add_burst(&mut self, burst: Burst, now: ServerNanos) {
         self.asked = self.asked.filter(|asked| asked.number > burst.request);
-        self.burst = Some((burst, now));
+        self.burst = Some(ArrivedBurst { burst, at: now });
     }
 
     pub(super) fn ask(&mut self, request: RecordingRequest) {
@@ -151,9 +157,9 @@ impl RankDevices {
 
     /// Returns the kernel activity of the newest burst, if that burst is recent.
     pub(super) fn activity(&self, now: ServerNanos) -> Option<Activity> {
-        let (burst, came) = self.burst.as_ref().filter(|(_, came)| now - *came < BURST_NANOS)?;
-        match &burst.outcome {
-            BurstOutcome::Recorded(activity) if activity.records > 0 && *came <= now => {
+        let arrived = self.burst.as_ref().filter(|arrived| now - arrived.at < BURST_NANOS)?;
+        match &arrived.burst.outcome {
+            BurstOutcome::Recorded(activity) if activity.records > 0 && arrived.at <= now => {
                 Some(activity.clone())
             }
             _ => None,
@@ -163,7 +169,7 @@ impl RankDevices {
 
 /// Returns the ranks whose devices are to be compared: the culprit of the first verdict that needs device evidence, and
 /// a rank that is not a culprit. `known` says which ranks have devices. Returns `None` if either has none.
-pub(super) fn to_compare(report: &Report, known: &[bool]) -> Option<(u32, u32)> {
+pub(super) fn compared_ranks(report: &Report, known: &[bool]) -> Option<(u32, u32)> {
     let wants = |verdict: &&Verdict| {
         matches!(
             verdict.cause,
@@ -179,7 +185,7 @@ pub(super) fn to_compare(report: &Report, known: &[bool]) -> Option<(u32, u32)> 
 
 /// Returns the request for a burst as evidence.
 pub(super) fn request_of_evidence(now: ServerNanos) -> RecordingRequest {
-    RecordingRequest::at(now, EVIDENCE_MILLIS)
+    RecordingRequest::new(now, EVIDENCE_MILLIS)
 }
 
 /// The devices of a run as they are shown, in order of rank.
@@ -197,10 +203,10 @@ impl Devices {
         let mut shown = Self::default();
         for (rank, devices) in ranks.map(|(rank, devices)| (Rank(rank as u32), devices)) {
             shown.samples.extend(devices.newest().map(|sample| RankDevice { rank, sample: sample.clone() }));
-            shown.bursts.extend(devices.burst.as_ref().map(|(burst, came)| RankBurst {
+            shown.bursts.extend(devices.burst.as_ref().map(|arrived| RankBurst {
                 rank,
-                age_millis: (now - *came).max(0).unsigned_abs() / 1_000_000,
-                burst: burst.clone(),
+                age_millis: (now - arrived.at).max(0).unsigned_abs() / 1_000_000,
+                burst: arrived.burst.clone(),
             }));
         }
         shown
@@ -224,7 +230,7 @@ impl Run {
     pub fn want_evidence(&mut self, report: &Report, now: ServerNanos) {
         let has_device = |rank: Option<&RankState>| rank.is_some_and(|rank| rank.devices.newest().is_some());
         let known: Vec<bool> = self.ranks.world().map(has_device).collect();
-        let Some((suspect, peer)) = to_compare(report, &known) else { return };
+        let Some((suspect, peer)) = compared_ranks(report, &known) else { return };
         if self.evidence_asked.insert(suspect) {
             let request = request_of_evidence(now);
             self.ask_for_burst(Some(Rank(suspect)), request);
@@ -255,10 +261,10 @@ mod tests {
         };
         let mut errors = DeviceErrors::default();
         let samples = [[0, 0, 5, 0], [1, 79, 5, 0], [1, 79, 7, 0], [1, 79, 7, 3]].map(sample);
-        let mut before = None;
+        let mut previous = None;
         for (at, sample) in samples.iter().enumerate() {
-            errors.add(before, sample, ServerNanos(at as i64));
-            before = Some(sample);
+            errors.add(previous, sample, ServerNanos(at as i64));
+            previous = Some(sample);
         }
         let found: Vec<(i64, RankEventKind)> = errors.iter().map(|(at, kind)| (at.0, kind)).collect();
         let expected = [

@@ -63,9 +63,9 @@ impl Faults {
     }
 }
 
-fn is_same(one: &PastFault, other: &PastFault) -> bool {
-    let overlap = one.steps.0 <= other.steps.1 && other.steps.0 <= one.steps.1;
-    (&one.culprit, one.cause) == (&other.culprit, other.cause) && overlap
+fn is_same(first: &PastFault, second: &PastFault) -> bool {
+    let overlap = first.steps.0 <= second.steps.1 && second.steps.0 <= first.steps.1;
+    (&first.culprit, first.cause) == (&second.culprit, second.cause) && overlap
 }
 
 /// Returns `fault` without the steps for which the report now names another cause for the same culprit.
@@ -119,10 +119,10 @@ mod tests {
     #[test]
     fn a_fault_that_is_over_is_still_known_when_the_report_no_longer_covers_it() {
         let mut faults = Faults::default();
-        let over = VerdictState::Resolved;
-        assert!(past(&mut faults, report((2, 513), Cause::Input, over, (100, 199))).is_empty());
+        let resolved = VerdictState::Resolved;
+        assert!(past(&mut faults, report((2, 513), Cause::Input, resolved, (100, 199))).is_empty());
         // The report covers a part of the fault.
-        let partly = report((150, 661), Cause::Input, over, (150, 199));
+        let partly = report((150, 661), Cause::Input, resolved, (150, 199));
         assert_eq!(past(&mut faults, partly), [(Cause::Input, (100, 199))]);
         // What is left is too short for a verdict, or nothing is left.
         assert_eq!(past(&mut faults, healthy((190, 701))), [(Cause::Input, (100, 199))]);

@@ -15,7 +15,7 @@ use crate::store::losses::Loss;
 impl Run {
     /// Returns the known gaps in what the server stored, and one in what a report covers.
     pub(crate) fn gaps(&self, others: Option<Gap>, now: ServerNanos) -> Vec<Gap> {
-        let disk_gaps = self.condition.to_gaps(self.missing().as_ref()).into_iter();
+        let disk_gaps = self.condition.gaps(self.missing().as_ref()).into_iter();
         let mut gaps: Vec<Gap> = others.into_iter().chain(disk_gaps).chain(self.left_out(now)).collect();
         let Refused { count, last } = &self.refused;
         if *count > 0 {
@@ -74,7 +74,7 @@ impl Run {
     #[must_use]
     pub fn stored(&self) -> (BTreeMap<u32, u64>, Vec<Loss>) {
         let Condition { stored, lost, unlisted, .. } = &self.condition;
-        let unlisted = unlisted.as_ref().map(|_| Loss::of_damaged_list());
+        let unlisted = unlisted.as_ref().map(|_| Loss::damaged_list());
         (stored.clone(), lost.iter().cloned().chain(unlisted).collect())
     }
 
@@ -95,7 +95,7 @@ impl Run {
             ranks => format!("{ranks} ranks, such as rank {first},"),
         };
         let batches = missing.iter().fold(0_u64, |sum, &(_, missing)| sum.saturating_add(missing));
-        Some(MissingBatches { batches, of: whose })
+        Some(MissingBatches { batches, owner: whose })
     }
 
     /// Returns the number of batches refused since the server started.

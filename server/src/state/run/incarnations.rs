@@ -58,28 +58,33 @@ pub struct Claims(Vec<Claim>);
 
 #[derive(Clone, Copy)]
 struct Claim {
-    by: Incarnation,
+    process: Incarnation,
     began: ServerNanos,
     last: ServerNanos,
 }
 
 impl Claims {
-    /// Decides whether the process `by` gets the place. Those that had it were last heard from at `heard`.
+    /// Decides whether `process` gets the place. Those that had it were last heard from at `heard`.
     ///
     /// # Errors
     /// Returns [`Denied::Wait`] while they may have ended, and [`Denied::Taken`] if they are still alive.
-    pub fn judge(&mut self, by: Incarnation, heard: ServerNanos, now: ServerNanos) -> Result<(), Denied> {
+    pub fn judge(
+        &mut self,
+        process: Incarnation,
+        heard: ServerNanos,
+        now: ServerNanos,
+    ) -> Result<(), Denied> {
         let heard_ago = now - heard;
         if heard_ago > SILENT_NANOS {
             self.0.clear();
             return Ok(());
         }
         self.0.retain(|claim| now - claim.last <= CLAIM_NANOS);
-        if !self.0.iter().any(|claim| claim.by == by) && self.0.len() < MAX_CLAIMS {
-            self.0.push(Claim { by, began: now, last: now });
+        if !self.0.iter().any(|claim| claim.process == process) && self.0.len() < MAX_CLAIMS {
+            self.0.push(Claim { process, began: now, last: now });
         }
         // Beyond the limit, the oldest claim stands for all.
-        let own = self.0.iter().position(|claim| claim.by == by).unwrap_or(0);
+        let own = self.0.iter().position(|claim| claim.process == process).unwrap_or(0);
         let Some(claim) = self.0.get_mut(own) else { return Err(Denied::Wait { heard_ago }) };
         claim.last = now;
         let began = claim.began;
@@ -111,11 +116,16 @@ pub enum Denied {
 
 impl Incarnations {
     /// Decides whether a batch is accepted, and records that its incarnation has sent. The server has accepted batches
-    /// since `since`, and silence before that does not count.
+    /// since `accepting_since`, and silence before that does not count.
     ///
     /// # Errors
     /// Returns the reason ([`Denied`]) if the batch is not accepted.
-    pub fn admit(&mut self, batch: &Batch, now: ServerNanos, since: ServerNanos) -> Result<(), Denied> {
+    pub fn admit(
+        &mut self,
+        batch: &Batch,
+        now: ServerNanos,
+        accepting_since: ServerNanos,
+    ) -> Result<(), Denied> {
         self.is_new(batch)?;
         if self.find(batch.incarnation).is_none() && self.incarnations.len() >= MAX_INCARNATIONS {
             return Err(Denied::TooManyIncarnations);
@@ -123,7 +133,8 @@ impl Incarnations {
         if is_bye_of_launcher(batch) || self.is_past(batch.incarnation) {
             return Ok(());
         }
-        let Some(heard) = self.speaker_other_than(batch.incarnation).map(|heard| heard.max(since)) else {
+        let Some(heard) = self.speaker_other_than(batch.incarnation).map(|heard| heard.max(accepting_since))
+        else {
             self.speaker = Some(Speaker { incarnation: batch.incarnation, heard: now });
             return Ok(());
         };
@@ -263,8 +274,8 @@ struct Numbers {
 
 impl Numbers {
     fn is_new(&self, BatchSeq(number): BatchSeq) -> Result<(), Denied> {
-        let behind = self.ranges.partition_point(|range| range.first <= number);
-        let is_known = behind > 0 && number <= self.ranges[behind - 1].last;
+        let next = self.ranges.partition_point(|range| range.first <= number);
+        let is_known = next > 0 && number <= self.ranges[next - 1].last;
         match (is_known, number < self.unknown_below) {
             (true, _) => Err(Denied::Duplicate),
             (false, true) => Err(Denied::TooOld),
@@ -274,20 +285,20 @@ impl Numbers {
 
     /// Adds the number of a batch by which the process had given up so many records.
     fn add(&mut self, BatchSeq(number): BatchSeq, given_up: u64) {
-        let behind = self.ranges.partition_point(|range| range.first <= number);
-        let follows = behind > 0 && self.ranges[behind - 1].last.checked_add(1) == Some(number);
-        let precedes =
-            self.ranges.get(behind).is_some_and(|range| number.checked_add(1) == Some(range.first));
+        let next = self.ranges.partition_point(|range| range.first <= number);
+        let follows = next > 0 && self.ranges[next - 1].last.checked_add(1) == Some(number);
+        let precedes = self.ranges.get(next).is_some_and(|range| number.checked_add(1) == Some(range.first));
         match (follows, precedes) {
             (true, true) => {
-                self.ranges[behind - 1].last = self.ranges[behind].last;
-                self.ranges.remove(behind);
+                self.ranges[next - 1].last = self.ranges[next].last;
+                self.ranges.remove(next);
             }
-            (true, false) => self.ranges[behind - 1].last = number,
-            (false, true) => self.ranges[behind].first = number,
+            (true, false) => self.ranges[next - 1].last = number,
+            (false, true) => self.ranges[next].first = number,
             (false, false) => {
-                let before = self.ranges.get(behind).map_or(self.given_up, |range| range.given_up_before);
-                self.ranges.insert(behind, Range { first: number, last: number, given_up_before: before });
+                let given_up_before =
+                    self.ranges.get(next).map_or(self.given_up, |range| range.given_up_before);
+                self.ranges.insert(next, Range { first: number, last: number, given_up_before });
             }
         }
         self.given_up = self.given_up.max(given_up);
@@ -307,8 +318,9 @@ impl Numbers {
     /// Returns the number of batches that are missing before a range.
     fn missing_before(&self, at: usize) -> u64 {
         let range = self.ranges[at];
-        let from = if at == 0 { self.unknown_below } else { self.ranges[at - 1].last.saturating_add(1) };
-        if self.given_up > range.given_up_before { 0 } else { range.first.saturating_sub(from) }
+        let first_missing =
+            if at == 0 { self.unknown_below } else { self.ranges[at - 1].last.saturating_add(1) };
+        if self.given_up > range.given_up_before { 0 } else { range.first.saturating_sub(first_missing) }
     }
 }
 

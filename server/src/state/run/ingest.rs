@@ -27,20 +27,25 @@ impl Run {
         }
     }
 
-    /// Decides whether `batch` is accepted now, and counts a refusal. The server has accepted batches since `since`.
+    /// Decides whether `batch` is accepted now, and counts a refusal. The server has accepted batches since `accepting_since`.
     /// Restoring does not call this: a stored batch was accepted when it arrived.
     ///
     /// # Errors
     /// Returns the reason ([`ApplyError`]) if the batch is not accepted.
-    pub fn admit(&mut self, batch: &Batch, now: ServerNanos, since: ServerNanos) -> Result<(), ApplyError> {
+    pub fn admit(
+        &mut self,
+        batch: &Batch,
+        now: ServerNanos,
+        accepting_since: ServerNanos,
+    ) -> Result<(), ApplyError> {
         let admitted = Self::check_alone(batch).and_then(|()| {
-            self.admit_world(batch, now, since)?;
+            self.admit_world(batch, now, accepting_since)?;
             let bytes = self.rank_bytes + batch.notes.iter().map(notes::note_bytes).sum::<usize>();
             if bytes > budget::RANK_BYTES {
                 return Err(ApplyError::TooMuchSaid { run: self.id.clone(), bytes });
             }
             let incarnations = &mut self.ranks.speaking(batch.rank.0 as usize).incarnations;
-            incarnations.admit(batch, now, since).map_err(|denied| self.explain(batch.rank, denied))
+            incarnations.admit(batch, now, accepting_since).map_err(|denied| self.explain(batch.rank, denied))
         });
         if let Err(error) = &admitted
             && error.is_refusal()

@@ -70,7 +70,7 @@ impl RankState {
     }
 
     fn hear_hello(&mut self, hello: Hello) {
-        self.lifeline.on_clock(&hello.clock);
+        self.lifeline.set_clock(&hello.clock);
         if hello.instrumentation.is_unmodified_job() {
             self.lifeline.counts_from_its_start();
         }

@@ -7,7 +7,7 @@ use wire::ids::Step;
 use wire::live::Waterfall;
 
 use super::Run;
-use crate::state::recall::older::{Between, Older};
+use crate::state::recall::older::{Older, PlacedSteps};
 use crate::state::steps::incoming::Closed;
 use crate::state::steps::placed::{Placed, leave_out_late};
 use crate::store::StepRange;
@@ -55,19 +55,26 @@ impl Run {
     /// Returns the first `most` steps from `first` to `last`, for exports. If older steps of the range are in `folder`,
     /// returns only those.
     #[must_use]
-    pub fn between(&self, first: Step, last: Step, most: usize, folder: Option<RunFolder>) -> Between {
-        let is_older = |step: Step| self.steps.kept_from().is_none_or(|from| step < from);
+    pub fn placed_steps(
+        &self,
+        first: Step,
+        last: Step,
+        most: usize,
+        folder: Option<RunFolder>,
+    ) -> PlacedSteps {
+        let is_older = |step: Step| self.steps.kept_from().is_none_or(|oldest_kept| step < oldest_kept);
         if let Some(folder) = folder.filter(|_| is_older(first)) {
-            let before = self.steps.kept_from().map_or(last, |from| Step(from.0.saturating_sub(1)));
-            let steps = StepRange { first, last: last.min(before) };
-            let analyzed = self.steps.between(steps.first, steps.last).into_iter();
+            let last_older =
+                self.steps.kept_from().map_or(last, |oldest_kept| Step(oldest_kept.0.saturating_sub(1)));
+            let steps = StepRange { first, last: last.min(last_older) };
+            let analyzed = self.steps.analyzed_between(steps.first, steps.last).into_iter();
             let incomplete = analyzed.filter(|step| !step.complete).collect();
             let (fits, numbers_by_function) = (self.fits(), self.numbers_by_function());
             let older = Older { folder, steps, fits, numbers_by_function, incomplete };
-            return Between { placed: Vec::new(), older: Some(older) };
+            return PlacedSteps { placed: Vec::new(), older: Some(older) };
         }
         let kept = self.steps.kept_between(first, last).take(most);
-        Between { placed: kept.map(|records| self.place(records.clone())).collect(), older: None }
+        PlacedSteps { placed: kept.map(|records| self.place(records.clone())).collect(), older: None }
     }
 
     fn place(&self, records: Arc<StepRecords>) -> Placed {

@@ -137,7 +137,7 @@ impl Run {
 
     /// Returns what happened to ranks, oldest first: the newest [`MAX_EVENTS`] events.
     fn events(&self, now: ServerNanos) -> Vec<RankEvent> {
-        let over = self.is_over(now);
+        let is_over = self.is_over(now);
         let events_of_rank = |(rank, state): (usize, &RankState)| {
             let event = move |kind, at: ServerNanos| RankEvent {
                 kind,
@@ -145,7 +145,7 @@ impl Run {
                 unix_millis: millis(at),
             };
             let silent = state.last_seen.filter(|&seen| {
-                let still_expected = state.bye.is_none() && !over;
+                let still_expected = state.bye.is_none() && !is_over;
                 still_expected && now - seen >= REPORTING_NANOS
             });
             let restarts: Vec<RankEvent> =
@@ -202,9 +202,9 @@ impl Run {
         mut steps: Vec<Arc<StepAnalysis>>,
     ) -> (usize, Vec<Arc<StepAnalysis>>, Option<Gap>) {
         let ranks = steps.last().map_or(self.ranks.world_size(), |step| step.ranks.len());
-        let before = steps.len();
+        let all = steps.len();
         steps.retain(|step| step.ranks.len() == ranks);
-        let others = before - steps.len();
+        let others = all - steps.len();
         let gap = (others > 0).then(|| Gap {
             kind: GapKind::OtherWorlds,
             sentence: format!(
@@ -229,11 +229,11 @@ impl Run {
     ) -> ReportWork {
         let analyzed = self.steps.analyzed();
         let past = analyzed.partition_point(|step| step.step <= last);
-        let from = match first {
+        let start = match first {
             Some(first) => analyzed.partition_point(|step| step.step < first).min(past),
             None => past.saturating_sub(most),
         };
-        let (ranks, steps, others) = self.keep_one_world(analyzed.range(from..past).cloned().collect());
+        let (ranks, steps, others) = self.keep_one_world(analyzed.range(start..past).cloned().collect());
         let goodput = Err(Missing::PartOfRun);
         let has_all_steps = false;
         let facts = RunFacts { hang: None, failure: None, goodput, has_all_steps, ..self.facts(ranks, now) };
@@ -249,9 +249,9 @@ impl Run {
     /// Returns the run's summary. Its figures are from `report`, which must be a report of this run.
     #[must_use]
     pub fn summary(&self, report: &Report, now: ServerNanos) -> RunSummary {
-        let over = self.is_over(now);
+        let is_over = self.is_over(now);
         let reports = |rank: &&RankState| {
-            rank.last_seen.is_some_and(|seen| over || (rank.bye.is_none() && now - seen < REPORTING_NANOS))
+            rank.last_seen.is_some_and(|seen| is_over || (rank.bye.is_none() && now - seen < REPORTING_NANOS))
         };
         let failure = report.failure.as_ref().map(|failure| failure.sentence.clone());
         let verdict = || report.verdicts.first().map(|verdict| verdict.sentence.clone());

@@ -44,28 +44,32 @@ impl Run {
     }
 
     pub(super) fn detect_hang(&self, now: ServerNanos) -> Option<Hang> {
-        let Some(last_step_at) = self.last_step_at else { return self.hang_before_steps(now) };
-        let since = now - last_step_at;
-        if since < HANG_NANOS {
+        let Some(last_step_at) = self.last_step_at else { return self.startup_hang(now) };
+        let silence = now - last_step_at;
+        if silence < HANG_NANOS {
             return None;
         }
         let ranks = self.progress(now, |rank| rank.launched);
         let median = self.recent_median_nanos().map(|nanos| nanos / 1e9);
-        let hang = hang::detect(since as f64 / 1e9, median, &ranks, self.instrumentation())?;
+        let hang = hang::detect(silence as f64 / 1e9, median, &ranks, self.instrumentation())?;
         Some(Hang { since_unix_millis: Some(millis(last_step_at)), ..hang })
     }
 
     /// Returns the hang of a run in which a rank waits in a collective for long before its first step.
-    fn hang_before_steps(&self, now: ServerNanos) -> Option<Hang> {
-        let since = self.ranks.iter().filter_map(|(_, rank)| Some(rank.waits?.since)).min()?;
-        if now - since < START_HANG_NANOS {
+    fn startup_hang(&self, now: ServerNanos) -> Option<Hang> {
+        let wait_begin = self.ranks.iter().filter_map(|(_, rank)| Some(rank.waits?.begin)).min()?;
+        if now - wait_begin < START_HANG_NANOS {
             return None;
         }
         let ranks = self.progress(now, |rank| rank.waits.map(|waits| waits.waiting.seq));
         let limit_seconds = START_HANG_NANOS as f64 / 1e9;
-        let hang =
-            hang::before_steps((now - since) as f64 / 1e9, limit_seconds, &ranks, self.instrumentation());
-        Some(Hang { since_unix_millis: Some(millis(since)), ..hang })
+        let hang = hang::startup_hang(
+            (now - wait_begin) as f64 / 1e9,
+            limit_seconds,
+            &ranks,
+            self.instrumentation(),
+        );
+        Some(Hang { since_unix_millis: Some(millis(wait_begin)), ..hang })
     }
 
     /// Returns the progress of each rank of the world.
@@ -192,7 +196,7 @@ mod tests {
 
     const SECOND: i64 = 1_000_000_000;
 
-    fn at(seconds: i64) -> ServerNanos {
+    fn time(seconds: i64) -> ServerNanos {
         ServerNanos(1_790_000_000 * SECOND) + seconds * SECOND
     }
 
@@ -214,33 +218,33 @@ mod tests {
 
     #[test]
     fn a_rank_that_waits_for_a_minute_before_its_first_step_makes_a_hang_until_that_ends() {
-        let mut run = Run::new(RunId::new("r").expect("the run id is valid"), 2, at(0));
+        let mut run = Run::new(RunId::new("r").expect("the run id is valid"), 2, time(0));
         let waiting = Waiting { seq: Function::Broadcast.numbered(3), launch: MonoNanos(10 * SECOND) };
         let send = |run: &mut Run, rank, seq, seconds, note| {
-            run.apply(batch(rank, seq, seconds, note), at(seconds)).expect("the batch is new");
+            run.apply(batch(rank, seq, seconds, note), time(seconds)).expect("the batch is new");
         };
         send(&mut run, 0, 0, 1, hello());
         send(&mut run, 1, 0, 1, hello());
         send(&mut run, 0, 1, 12, Note::Waits { waiting: Some(waiting) });
         // Both ranks go on to report.
         let heard = |run: &mut Run, seconds| {
-            run.ranks.iter_mut().for_each(|(_, rank)| rank.last_seen = Some(at(seconds)));
-            run.last_seen = at(seconds);
-            run.tick(at(seconds));
+            run.ranks.iter_mut().for_each(|(_, rank)| rank.last_seen = Some(time(seconds)));
+            run.last_seen = time(seconds);
+            run.tick(time(seconds));
         };
         heard(&mut run, 69);
-        assert_eq!(run.state(at(69)), RunState::Starting);
+        assert_eq!(run.state(time(69)), RunState::Starting);
         heard(&mut run, 70);
-        assert_eq!(run.state(at(70)), RunState::Hung);
+        assert_eq!(run.state(time(70)), RunState::Hung);
         let hang = run.hang().expect("the run hangs");
-        assert_eq!((hang.ranks, hang.since_unix_millis), (vec![Rank(1)], Some(millis(at(10)))));
+        assert_eq!((hang.ranks, hang.since_unix_millis), (vec![Rank(1)], Some(millis(time(10)))));
         assert_eq!(
             hang.sentence,
             "No step has completed yet, after 60 s of waiting: rank 1 has not started broadcast 3."
         );
         send(&mut run, 0, 2, 75, Note::Waits { waiting: None });
         heard(&mut run, 76);
-        assert_eq!(run.state(at(76)), RunState::Starting);
+        assert_eq!(run.state(time(76)), RunState::Starting);
         let waits: Vec<u64> = run.ranks.iter().map(|(_, rank)| rank.start_waits).collect();
         assert_eq!(waits, [65 * SECOND.unsigned_abs(), 0]);
     }

@@ -114,11 +114,11 @@ fn sampled(verdict: &Verdict, ranks: u32) -> Option<Vec<u32>> {
 
 /// Returns the request for the stacks of ranks that hang. They stand still, so few samples are enough.
 pub(super) fn request_of_hang(now: ServerNanos) -> RecordingRequest {
-    RecordingRequest::at(now, HANG_MILLIS)
+    RecordingRequest::new(now, HANG_MILLIS)
 }
 
 pub(super) fn request_of_evidence(now: ServerNanos) -> RecordingRequest {
-    RecordingRequest::at(now, EVIDENCE_MILLIS)
+    RecordingRequest::new(now, EVIDENCE_MILLIS)
 }
 
 impl Run {

@@ -42,12 +42,12 @@ pub struct RankUsage {
 impl RankUsage {
     /// Adds a sample of the rank's device, and drops resolution of old samples until the rank takes at most about `most` bytes.
     pub fn add_device(&mut self, at: ServerNanos, sample: &DeviceSample, most: usize) {
-        let values = Usage::ALL.into_iter().filter_map(|usage| Some((usage, usage.of_device(sample)?)));
+        let values = Usage::ALL.into_iter().filter_map(|usage| Some((usage, usage.device_value(sample)?)));
         self.device.add(at.0, values, most.saturating_sub(self.host.bytes()));
     }
 
     pub fn add_host(&mut self, at: ServerNanos, sample: &HostSample, most: usize) {
-        let values = Usage::ALL.into_iter().filter_map(|usage| Some((usage, usage.of_host(sample)?)));
+        let values = Usage::ALL.into_iter().filter_map(|usage| Some((usage, usage.host_value(sample)?)));
         self.host.add(at.0, values, most.saturating_sub(self.device.bytes()));
     }
 
@@ -104,7 +104,7 @@ struct Series {
 impl Series {
     fn add(&mut self, at: i64, values: impl Iterator<Item = (Usage, f32)>, most: usize) {
         // Clocks are aligned better over time, so that a sample may seem to be older than the one before it.
-        let newest = self.open.last().or_else(|| self.fine.back().map(|packed| packed.until));
+        let newest = self.open.last().or_else(|| self.fine.back().map(|packed| packed.last_at));
         if newest.is_some_and(|newest| at < newest) {
             return;
         }
@@ -118,7 +118,7 @@ impl Series {
             let rest = self.open.split_off(self.open.len().saturating_sub(RECENT).max(self.open.len() / 2));
             self.fine.extend(Packed::new(&std::mem::replace(&mut self.open, rest)));
         }
-        while self.fine.front().is_some_and(|oldest| at.saturating_sub(oldest.until) > FINE_NANOS)
+        while self.fine.front().is_some_and(|oldest| at.saturating_sub(oldest.last_at) > FINE_NANOS)
             || self.bytes() > most
         {
             if !self.drop_resolution() {
@@ -147,7 +147,7 @@ impl Series {
 
     /// Adds a sample to the means.
     fn average(&mut self, at: i64, values: impl Iterator<Item = (Usage, f32)>) {
-        if self.next_mean.since.is_some_and(|since| at.saturating_sub(since) >= self.mean_nanos()) {
+        if self.next_mean.begin.is_some_and(|begin| at.saturating_sub(begin) >= self.mean_nanos()) {
             std::mem::take(&mut self.next_mean).finish(&mut self.open_means);
         }
         self.next_mean.add(at, values);
@@ -231,33 +231,41 @@ pub fn recent<'a>(ranks: impl Iterator<Item = (u32, &'a RankUsage)>) -> Vec<Rece
 /// A mean over samples: of a count, the largest.
 #[derive(Clone, Debug, Default)]
 struct Mean {
-    since: Option<i64>,
-    until: i64,
-    /// The sum, or the largest value, and the number of samples.
-    sums: BTreeMap<Usage, (f64, u32)>,
+    begin: Option<i64>,
+    end: i64,
+    sums: BTreeMap<Usage, Sum>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    /// Of a count, the largest value.
+    sum: f64,
+    /// The number of samples; of a count, 1.
+    samples: u32,
 }
 
 impl Mean {
     fn add(&mut self, at: i64, values: impl Iterator<Item = (Usage, f32)>) {
-        self.since.get_or_insert(at);
-        self.until = at;
+        self.begin.get_or_insert(at);
+        self.end = at;
         for (usage, value) in values {
-            let (sum, count) = self.sums.entry(usage).or_default();
-            match usage.unit() {
-                UsageUnit::Count => (*sum, *count) = (sum.max(f64::from(value)), 1),
-                _ => (*sum, *count) = (*sum + f64::from(value), *count + 1),
-            }
+            let entry = self.sums.entry(usage).or_default();
+            let (sum, samples) = match usage.unit() {
+                UsageUnit::Count => (entry.sum.max(f64::from(value)), 1),
+                _ => (entry.sum + f64::from(value), entry.samples + 1),
+            };
+            *entry = Sum { sum, samples };
         }
     }
 
     fn finish(self, means: &mut Points) {
-        if self.since.is_some() {
-            means.push(self.until, self.values());
+        if self.begin.is_some() {
+            means.push(self.end, self.values());
         }
     }
 
     fn values(&self) -> impl Iterator<Item = (Usage, f32)> {
-        self.sums.iter().map(|(usage, (sum, count))| (*usage, (sum / f64::from(*count)) as f32))
+        self.sums.iter().map(|(usage, entry)| (*usage, (entry.sum / f64::from(entry.samples)) as f32))
     }
 }
 
@@ -280,7 +288,7 @@ impl Run {
         let clock = self.clock_of(rank);
         let fit = self.clocks.fit(clock);
         let usage = &mut self.ranks.speaking(rank.0 as usize).usage;
-        let before = usage.bytes();
+        let bytes_before = usage.bytes();
         for sample in samples {
             // Whatever the sender's clock says, a sample was taken before it arrived. One from the future would hide later ones.
             let at = |local| fit.map_or(now, |fit| fit.align(local).min(now));
@@ -289,7 +297,7 @@ impl Run {
                 Sample::Host(sample) => usage.add_host(at(sample.at), &sample, most),
             }
         }
-        self.usage_bytes = (self.usage_bytes + usage.bytes()).saturating_sub(before);
+        self.usage_bytes = (self.usage_bytes + usage.bytes()).saturating_sub(bytes_before);
     }
 
     /// Returns the size of each rank's samples, in bytes.

@@ -9,7 +9,7 @@ use crate::state::refusal::ApplyError;
 
 impl Run {
     /// Decides whether a batch's world size is accepted now: the run's own, or that of a new process once all processes of the
-    /// run have ended. The server has accepted batches since `since`.
+    /// run have ended. The server has accepted batches since `accepting_since`.
     ///
     /// # Errors
     /// Returns [`ApplyError::WaitForWorld`] while the run's processes may have ended, and [`ApplyError::WorldSize`] if they are
@@ -18,7 +18,7 @@ impl Run {
         &mut self,
         batch: &Batch,
         now: ServerNanos,
-        since: ServerNanos,
+        accepting_since: ServerNanos,
     ) -> Result<(), ApplyError> {
         if batch.world_size == self.world_size() {
             return Ok(());
@@ -28,7 +28,7 @@ impl Run {
         }
         // Other processes of the new world may have been admitted a moment ago. No batch of them is stored yet.
         let heard = self.ranks.iter().filter_map(|(_, rank)| rank.incarnations.heard());
-        let Some(heard) = heard.max().map(|heard| heard.max(since)) else { return Ok(()) };
+        let Some(heard) = heard.max().map(|heard| heard.max(accepting_since)) else { return Ok(()) };
         match self.world_claims.judge(batch.incarnation, heard, now) {
             Ok(()) => Ok(()),
             Err(Denied::Wait { heard_ago }) => Err(ApplyError::WaitForWorld {

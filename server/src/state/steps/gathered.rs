@@ -73,14 +73,14 @@ impl Gathered {
             self.bytes += RANK_BYTES;
             Partial::default()
         });
-        let before = partial.bytes();
+        let bytes_before = partial.bytes();
         let changed = change(partial);
-        self.bytes = self.bytes + partial.bytes() - before;
+        self.bytes = self.bytes + partial.bytes() - bytes_before;
         changed
     }
 
     /// Returns the step of each rank's records, and their number.
-    pub(super) fn each(&self) -> impl Iterator<Item = (Step, u64)> {
+    pub(super) fn record_counts(&self) -> impl Iterator<Item = (Step, u64)> {
         self.records.iter().map(|(&(step, _), partial)| (step, partial.records()))
     }
 

@@ -109,7 +109,7 @@ impl Incoming {
 
     /// Notes that a batch was received at `now`, before its records are added.
     pub fn hear(&mut self, now: ServerNanos) {
-        let silence = self.received.map_or(0, |before| (now - before).max(0));
+        let silence = self.received.map_or(0, |previous| (now - previous).max(0));
         self.awake += silence.min(HEARD_NANOS);
         self.received = self.received.max(Some(now));
     }
@@ -136,7 +136,7 @@ impl Incoming {
     #[must_use]
     pub fn waiting(&self) -> LeftOut {
         let mut waiting = LeftOut::default();
-        self.gathered.each().for_each(|(step, records)| waiting.add(step, records));
+        self.gathered.record_counts().for_each(|(step, records)| waiting.add(step, records));
         waiting
     }
 
@@ -212,8 +212,8 @@ impl Incoming {
             return;
         };
         if before < step {
-            let between = (Bound::Excluded(before), Bound::Excluded(step));
-            self.open.range_mut(between).for_each(|(_, open)| open.skipped += 1);
+            let range = (Bound::Excluded(before), Bound::Excluded(step));
+            self.open.range_mut(range).for_each(|(_, open)| open.skipped += 1);
         }
     }
 

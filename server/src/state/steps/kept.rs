@@ -9,9 +9,15 @@ use wire::ids::Step;
 use super::queue;
 use crate::state::budget;
 
+/// The records of a step, and their size.
+struct KeptStep {
+    records: Arc<StepRecords>,
+    bytes: usize,
+}
+
 /// The records of the newest closed steps, newest last, up to a size.
 pub struct Kept {
-    steps: VecDeque<(Arc<StepRecords>, usize)>,
+    steps: VecDeque<KeptStep>,
     bytes: usize,
     most: usize,
 }
@@ -32,7 +38,7 @@ impl Kept {
     /// Adds the newest step, whose records take `bytes`. It is stored even if it alone exceeds the limit.
     pub fn push(&mut self, records: Arc<StepRecords>, bytes: usize) {
         self.bytes += bytes;
-        self.steps.push_back((records, bytes));
+        self.steps.push_back(KeptStep { records, bytes });
         self.shrink_to(self.most);
     }
 
@@ -45,8 +51,8 @@ impl Kept {
     /// Drops the oldest steps until at most `most` bytes are left. The newest step always stays.
     pub fn shrink_to(&mut self, most: usize) {
         while self.bytes > most && self.steps.len() > 1 {
-            if let Some((_, bytes)) = queue::pop(&mut self.steps) {
-                self.bytes -= bytes;
+            if let Some(oldest) = queue::pop(&mut self.steps) {
+                self.bytes -= oldest.bytes;
             }
         }
     }
@@ -59,14 +65,14 @@ impl Kept {
         match step {
             None => whole().find(|records| !records.is_only_enqueued()).or_else(|| whole().next()),
             Some(step) => {
-                let at = self.steps.partition_point(|(records, _)| records.step < step);
-                self.steps.get(at).map(|(records, _)| records).filter(|records| records.step == step)
+                let at = self.steps.partition_point(|kept| kept.records.step < step);
+                self.steps.get(at).map(|kept| &kept.records).filter(|records| records.step == step)
             }
         }
     }
 
     /// Returns the records of all stored steps, oldest first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Arc<StepRecords>> {
-        self.steps.iter().map(|(records, _)| records)
+        self.steps.iter().map(|kept| &kept.records)
     }
 }

@@ -75,7 +75,7 @@ impl Task {
         if self.is_full && held.bytes() > share {
             return Err(ApplyError::NoRoom { run: batch.run.clone(), most });
         }
-        if let Err(error) = held.run.admit(batch, now, self.since) {
+        if let Err(error) = held.run.admit(batch, now, self.accepting_since) {
             if error.is_refusal() {
                 held.changed();
             }

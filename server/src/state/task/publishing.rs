@@ -28,7 +28,7 @@ impl Task {
         let away = now - self.looked;
         if away > STOPPED_NANOS {
             tracing::warn!(seconds = away / 1_000_000_000, "this server did not run for some time");
-            self.since = now;
+            self.accepting_since = now;
             self.runs.held.values_mut().for_each(|held| held.run.listen_from(now));
         }
         self.looked = now;
@@ -37,8 +37,8 @@ impl Task {
     pub(super) fn publish(&mut self) {
         let now = self.clock.now();
         self.notice_a_stop(now);
-        let for_all_runs = REPORT_ONE_EVERY_NANOS.saturating_mul(self.runs.held.len() as i64);
-        let interval = REPORT_AT_LEAST_EVERY_NANOS.max(for_all_runs);
+        let affordable = REPORT_ONE_EVERY_NANOS.saturating_mul(self.runs.held.len() as i64);
+        let interval = REPORT_AT_LEAST_EVERY_NANOS.max(affordable);
         for (id, held) in &mut self.runs.held {
             held.run.tick(now);
             if held.run.has_work() && !std::mem::replace(&mut held.is_queued, true) {
@@ -59,9 +59,9 @@ impl Task {
         for (id, held) in self.runs.held.iter_mut().filter(|(_, held)| held.dirty) {
             if let Some(shown) = held.show(now) {
                 self.metrics.observe_run(&held.run.values(&shown, now));
-                let before = snapshot.runs.insert(id.clone(), shown.clone());
+                let previous = snapshot.runs.insert(id.clone(), shown.clone());
                 let is_completed = |run: &RunSnapshot| run.summary.state == RunState::Completed;
-                if is_completed(&shown) && !before.is_some_and(|before| is_completed(&before)) {
+                if is_completed(&shown) && !previous.is_some_and(|previous| is_completed(&previous)) {
                     completed.push((shown.summary.name.clone(), shown.summary.ranks_expected));
                 }
             }

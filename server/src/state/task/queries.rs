@@ -21,10 +21,10 @@ impl Task {
             RunQuery::Placed { step, reply } => self.place(id, step, reply),
             RunQuery::PlacedBetween { first, last, most, reply } => {
                 let folder = run.and_then(|run| Some(self.layout.as_ref()?.folder(run.id())));
-                send(reply, run.map(|run| run.between(first, last, most, folder)).unwrap_or_default());
+                send(reply, run.map(|run| run.placed_steps(first, last, most, folder)).unwrap_or_default());
             }
             RunQuery::Steps { first, last, reply } => {
-                send(reply, run.map(|run| run.steps().between(first, last)).unwrap_or_default());
+                send(reply, run.map(|run| run.steps().analyzed_between(first, last)).unwrap_or_default());
             }
             RunQuery::Report { newest, reply } => self.report_once_settled(&id, newest, reply),
             RunQuery::ReportBetween { first, last, reply } => {

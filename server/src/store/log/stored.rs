@@ -37,8 +37,8 @@ impl Stored {
     }
 
     /// Returns what is known of a run that no reader has read.
-    pub(super) fn of(folder: &RunFolder) -> Self {
-        let losses = losses::read(folder).unwrap_or_else(|_| vec![Loss::of_damaged_list()]);
+    pub(super) fn read(folder: &RunFolder) -> Self {
+        let losses = losses::read(folder).unwrap_or_else(|_| vec![Loss::damaged_list()]);
         Self::new(BTreeMap::new(), losses)
     }
 
@@ -137,8 +137,8 @@ impl Stored {
             let is_gone = is_gone(&names, &number);
             let found = if is_gone || !is_suspect { 0 } else { readable(folder, number).min(held) };
             match (is_gone, is_suspect) {
-                (_, true) => (found < held).then(|| Loss::of_open(number, held, found)),
-                (true, false) => Some(Loss::of_closed(number, held)),
+                (_, true) => (found < held).then(|| Loss::open_log(number, held, found)),
+                (true, false) => Some(Loss::closed_log(number, held)),
                 (false, false) => None,
             }
         };

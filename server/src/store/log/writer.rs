@@ -174,7 +174,7 @@ impl Writer {
 
     /// Returns what is known to be stored of a run.
     fn stored(&mut self, run: &RunId, folder: &RunFolder) -> &mut Stored {
-        self.stored.entry(run.clone()).or_insert_with(|| Stored::of(folder))
+        self.stored.entry(run.clone()).or_insert_with(|| Stored::read(folder))
     }
 
     /// Writes and syncs batches at the end of a log.

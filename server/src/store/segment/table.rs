@@ -162,11 +162,11 @@ fn open_column(
 fn rows_where(reader: &File, group: usize, (key, wanted): &Key) -> Result<Vec<Range<usize>>, ParquetError> {
     let (mut column, rows) = open_column(reader, group, key)?;
     let (mut found, mut keys): (Vec<Range<usize>>, _) = (Vec::new(), Vec::new());
-    let mut from = 0;
-    while from < rows {
+    let mut first_row = 0;
+    while first_row < rows {
         keys.clear();
-        column.read_records(KEYS_AT_ONCE.min(rows - from), None, None, &mut keys)?;
-        for row in (from..).zip(&keys).filter(|&(_, key)| wanted.contains(key)).map(|(row, _)| row) {
+        column.read_records(KEYS_AT_ONCE.min(rows - first_row), None, None, &mut keys)?;
+        for row in (first_row..).zip(&keys).filter(|&(_, key)| wanted.contains(key)).map(|(row, _)| row) {
             match found.last_mut() {
                 Some(last) if last.end == row => last.end += 1,
                 _ => found.push(row..row + 1),
@@ -175,7 +175,7 @@ fn rows_where(reader: &File, group: usize, (key, wanted): &Key) -> Result<Vec<Ra
         if keys.is_empty() {
             return Err(ParquetError::General(format!("its column {key:?} is too short")));
         }
-        from += keys.len();
+        first_row += keys.len();
     }
     Ok(found)
 }

@@ -171,7 +171,7 @@ fn notes_of_version_1_are_pinned() {
     assert_eq!(written, include_str!("golden_notes_v1.json"));
     let sealed = Sealed { files, ..Sealed::unchecked("segment-000001".into()) };
     let notes = |batches: &[Received]| -> Vec<_> {
-        batches.iter().map(|of| (of.batch.notes.clone(), of.batch.drops.clone())).collect()
+        batches.iter().map(|received| (received.batch.notes.clone(), received.batch.drops.clone())).collect()
     };
     assert_eq!(notes(&read(&folder, &sealed).unwrap()), notes(&batches));
 }

@@ -26,7 +26,7 @@ pub unsafe extern "C" fn ncclCommSplit(
     let (world, rank, number) = (communicator.world, communicator.rank, communicator.next_split);
     communicator.next_split += 1;
     unsafe { place.write(std::ptr::null_mut()) };
-    machine::with(|machine| {
+    machine::change(|machine| {
         let split = machine.worlds.entry(world).or_default();
         let wishes = split.splits.entry(number).or_default();
         wishes.insert(rank, Wish { color, key, place: place.addr() as u64 });

@@ -25,14 +25,14 @@ pub(super) fn batches(
 ) -> Vec<Received> {
     let mut received: Vec<Received> = Vec::new();
     for rank in 0..plan.ranks {
-        received.extend(of_rank(plan, steps, rank, &clocks[rank / plan.ranks_per_host], random));
+        received.extend(rank_batches(plan, steps, rank, &clocks[rank / plan.ranks_per_host], random));
     }
     received.sort_by_key(|received| received.at);
     received
 }
 
 /// Returns the batches of one rank in order of arrival. An agent sends a batch once the previous one is acknowledged.
-fn of_rank(
+fn rank_batches(
     plan: &Plan,
     steps: &[StepTruth],
     rank: usize,

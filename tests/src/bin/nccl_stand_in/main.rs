@@ -173,16 +173,16 @@ fn together(plugin: &Plugin, options: &Options, config: &Config, ranks: u32) -> 
         1 => TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string(),
         _ => config.master.clone(),
     };
-    let of = |ordinal: u32| {
+    let train_rank = |ordinal: u32| {
         let (master, world_size) = (master.clone(), config.world_size * ranks);
         let rank = Rank(config.rank.0 * ranks + ordinal);
         let config = Config { rank, world_size, master, tcp_only: true, ..config.clone() };
         devices::take(ordinal)?;
         train(plugin, options, &config)
     };
-    let of = &of;
+    let train_rank = &train_rank;
     thread::scope(|scope| {
-        let threads: Vec<_> = (0..ranks).map(|ordinal| scope.spawn(move || of(ordinal))).collect();
+        let threads: Vec<_> = (0..ranks).map(|ordinal| scope.spawn(move || train_rank(ordinal))).collect();
         let joined = threads
             .into_iter()
             .map(|thread| thread.join().map_err(|_| anyhow::anyhow!("a rank panicked"))?);

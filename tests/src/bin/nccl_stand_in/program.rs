@@ -75,20 +75,20 @@ fn to_all(rank: u32, world_size: u32) -> What {
 
 /// Returns the step of a pipeline stage: all micro-batches forward, then all backward.
 fn stage(rank: u32, world_size: u32, late: Duration) -> Vec<Item> {
-    let (before, after) = (rank.checked_sub(1), Some(rank + 1).filter(|next| *next < world_size));
+    let (previous, next) = (rank.checked_sub(1), Some(rank + 1).filter(|next| *next < world_size));
     let mut program = Vec::new();
     let mut compute = Duration::ZERO;
-    let directions = [(before, after, STAGE[0] + late / MICRO_BATCHES), (after, before, STAGE[1])];
-    for (from, to, takes) in directions {
+    let directions = [(previous, next, STAGE[0] + late / MICRO_BATCHES), (next, previous, STAGE[1])];
+    for (source, target, takes) in directions {
         for _ in 0..MICRO_BATCHES {
-            if let Some(from) = from {
+            if let Some(source) = source {
                 let compute = std::mem::take(&mut compute);
-                program.push(Item { compute, what: message(rank, from, false), blocks: true });
+                program.push(Item { compute, what: message(rank, source, false), blocks: true });
             }
             compute += takes;
-            if let Some(to) = to {
+            if let Some(target) = target {
                 let compute = std::mem::take(&mut compute);
-                program.push(Item { compute, what: message(rank, to, true), blocks: false });
+                program.push(Item { compute, what: message(rank, target, true), blocks: false });
             }
         }
     }

@@ -21,10 +21,10 @@ pub fn buckets_that_differ(waterfall: &Waterfall, selected: &[u32]) -> Vec<Diffe
             .map(|at| (waterfall.bucket_ready[at], waterfall.bucket[at]))
             .collect();
         ready.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let mut before = waterfall.rank_begin[row];
+        let mut previous = waterfall.rank_begin[row];
         for (at, bucket) in ready {
-            works.push((bucket, selected.contains(rank), at - before));
-            before = at;
+            works.push((bucket, selected.contains(rank), at - previous));
+            previous = at;
         }
     }
     let mean = |bucket: u32, is_selected: bool| {

@@ -9,8 +9,8 @@ use wire::live::{SliceKind, Waterfall};
 pub fn totals(waterfall: &Waterfall, range: Span) -> Vec<(SliceKind, f64)> {
     let mut sums = SliceKind::ALL.map(|kind| (kind, 0.0));
     for at in 0..waterfall.slice_row.len() {
-        let within = waterfall.slice_end[at].min(range.end) - waterfall.slice_begin[at].max(range.start);
-        sums[usize::from(waterfall.slice_kind[at])].1 += within.max(0.0);
+        let overlap = waterfall.slice_end[at].min(range.end) - waterfall.slice_begin[at].max(range.start);
+        sums[usize::from(waterfall.slice_kind[at])].1 += overlap.max(0.0);
     }
     let ranks = waterfall.rank.len().max(1) as f64;
     let mut totals: Vec<(SliceKind, f64)> = sums

@@ -368,8 +368,8 @@ pub(crate) mod tests {
 
     #[test]
     fn lists_with_repeated_names_are_grouped_unless_the_address_says_otherwise() {
-        let (several, one) = (Groups::new(&list()), Groups::new(&list()[..2]));
-        assert!(is_grouped(None, &several) && !is_grouped(None, &one));
-        assert!(!is_grouped(Some("none"), &several) && is_grouped(Some("name"), &one));
+        let (several, single) = (Groups::new(&list()), Groups::new(&list()[..2]));
+        assert!(is_grouped(None, &several) && !is_grouped(None, &single));
+        assert!(!is_grouped(Some("none"), &several) && is_grouped(Some("name"), &single));
     }
 }

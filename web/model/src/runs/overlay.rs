@@ -5,14 +5,14 @@ use wire::live::FLAG_SHADOW;
 
 /// What the horizontal axis counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Over {
+pub enum TimeAxis {
     #[default]
     Steps,
     /// Time since the run's first stored step began.
     Clock,
 }
 
-impl Over {
+impl TimeAxis {
     /// Returns the name in the address.
     #[must_use]
     pub fn key(self) -> &'static str {
@@ -59,10 +59,10 @@ impl Times {
 
     /// Returns the points over an axis.
     #[must_use]
-    pub fn over(&self, over: Over) -> &[(f64, f64)] {
-        match over {
-            Over::Steps => &self.by_step,
-            Over::Clock => &self.by_clock,
+    pub fn points(&self, axis: TimeAxis) -> &[(f64, f64)] {
+        match axis {
+            TimeAxis::Steps => &self.by_step,
+            TimeAxis::Clock => &self.by_clock,
         }
     }
 }
@@ -198,8 +198,8 @@ mod tests {
     #[test]
     fn time_begins_with_the_first_stored_step() {
         let times = Times::new(&steps());
-        assert_eq!(times.over(Over::Steps), [(10.0, 100.0), (11.0, 120.0), (12.0, 150.0)]);
-        assert_eq!(times.over(Over::Clock), [(100.0, 100.0), (350.0, 150.0)], "one step has no time");
+        assert_eq!(times.points(TimeAxis::Steps), [(10.0, 100.0), (11.0, 120.0), (12.0, 150.0)]);
+        assert_eq!(times.points(TimeAxis::Clock), [(100.0, 100.0), (350.0, 150.0)], "one step has no time");
     }
 
     #[test]
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn the_axis_is_in_the_address() {
-        assert_eq!(Over::read(Some(Over::Clock.key())), Over::Clock);
-        assert_eq!([None, Some("steps"), Some("x")].map(Over::read), [Over::Steps; 3]);
+        assert_eq!(TimeAxis::read(Some(TimeAxis::Clock.key())), TimeAxis::Clock);
+        assert_eq!([None, Some("steps"), Some("x")].map(TimeAxis::read), [TimeAxis::Steps; 3]);
     }
 }

@@ -40,12 +40,12 @@ pub fn Groups() -> impl IntoView {
             Column::text("Latest rank", |row: &GroupRow| row.latest.clone()),
         ]
     };
-    let about =
+    let introduction =
         " Means per rank and step, over all groups of a shape and then per group, longest wait first.";
     view! {
         <Show when=move || rows.with(|rows| !rows.is_empty())>
             <section class="panel" aria-label="Groups" data-testid="groups">
-                <div class="panel-head"><h2>"Groups"<small>{about}</small></h2></div>
+                <div class="panel-head"><h2>"Groups"<small>{introduction}</small></h2></div>
                 <Table testid="groups-table" caption="Cost of collectives by group" columns=columns() rows=rows key=|row: &GroupRow| (row.name.clone(), row.functions.clone()) />
                 {left_out}
             </section>

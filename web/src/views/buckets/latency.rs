@@ -60,10 +60,10 @@ fn picture(buckets: &[BucketStats], bucket: Option<u32>) -> Shown {
     };
     let mut counts = vec![(0u64, 0u64); (past - first) as usize];
     for histogram in histograms {
-        let from = histogram.first.saturating_sub(first) as usize;
+        let offset = histogram.first.saturating_sub(first) as usize;
         for (at, (wait, transfer)) in histogram.waits.iter().zip(&histogram.transfers).enumerate() {
-            counts[from + at].0 += u64::from(*wait);
-            counts[from + at].1 += u64::from(*transfer);
+            counts[offset + at].0 += u64::from(*wait);
+            counts[offset + at].1 += u64::from(*transfer);
         }
     }
     let ends = |at: usize| {

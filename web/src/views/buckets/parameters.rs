@@ -16,8 +16,16 @@ struct Row {
     name: String,
     /// The place in the bucket, from 1.
     place: usize,
-    /// The elements, the bytes and the share of the bucket; `None` if they are unknown.
-    size: Option<(u64, u64, f64)>,
+    /// `None` if it is unknown.
+    size: Option<ParameterSize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct ParameterSize {
+    elements: u64,
+    bytes: u64,
+    /// Of the bucket.
+    share: f64,
 }
 
 fn rows(bucket: &LayoutBucket) -> Vec<Row> {
@@ -25,7 +33,7 @@ fn rows(bucket: &LayoutBucket) -> Vec<Row> {
     let size = |at: usize| {
         let elements = *bucket.elements.get(at)?;
         let share = elements as f64 / all? as f64;
-        Some((elements, (share * bucket.bytes as f64).round() as u64, share))
+        Some(ParameterSize { elements, bytes: (share * bucket.bytes as f64).round() as u64, share })
     };
     let row = |(at, name): (usize, &String)| Row { name: name.clone(), place: at + 1, size: size(at) };
     bucket.parameters.iter().enumerate().map(row).collect()
@@ -105,7 +113,7 @@ fn Panel(
         }
     };
     let lines = move || {
-        let about = |module: &ModuleLayouts| {
+        let description = |module: &ModuleLayouts| {
             let different = (!module.different.is_empty()).then(|| layouts::differ(&module.different));
             view! {
                 <p class="quiet">{layouts::history(module)}</p>
@@ -113,18 +121,18 @@ fn Panel(
                 {different.map(|different| view! { <p role="alert">{different}"."</p> })}
             }
         };
-        modules.with(|modules| modules.iter().flatten().map(about).collect_view())
+        modules.with(|modules| modules.iter().flatten().map(description).collect_view())
     };
     let listed = Memo::new(move |_| bucket.with(|bucket| bucket.as_ref().map(rows).unwrap_or_default()));
-    let number = |name: &'static str, read: fn((u64, u64, f64)) -> (f64, String)| {
+    let number = |name: &'static str, read: fn(ParameterSize) -> (f64, String)| {
         Column::number(name, move |row: &Row| row.size.map_or((f64::NAN, "—".into()), read))
     };
     let columns = vec![
         Column::text("Parameter", |row: &Row| row.name.clone()),
         Column::number("Place", |row: &Row| (row.place as f64, units::count(row.place as u64))),
-        number("Elements", |(elements, ..)| (elements as f64, units::count(elements))),
-        number("Bytes", |(_, bytes, _)| (bytes as f64, units::bytes(bytes))),
-        number("Of the bucket", |(.., share)| (share, units::percent(share))),
+        number("Elements", |size| (size.elements as f64, units::count(size.elements))),
+        number("Bytes", |size| (size.bytes as f64, units::bytes(size.bytes))),
+        number("Of the bucket", |size| (size.share, units::percent(size.share))),
     ];
     view! {
         <section class="panel" aria-label="Parameters" data-testid="parameters">

@@ -9,7 +9,7 @@ use crate::table::{Choice, Column, Table};
 
 /// One bucket on one rank. Times are nanoseconds since the step began.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct OnRank {
+struct BucketOfRank {
     rank: u32,
     ready: f64,
     launch: f64,
@@ -22,14 +22,14 @@ struct OnRank {
     culprit: bool,
 }
 
-fn on_ranks(waterfall: &Waterfall, bucket: u32) -> Vec<OnRank> {
+fn ranks_of_bucket(waterfall: &Waterfall, bucket: u32) -> Vec<BucketOfRank> {
     let at: Vec<usize> = (0..waterfall.bucket.len()).filter(|&at| waterfall.bucket[at] == bucket).collect();
     let starts: Vec<f64> = at.iter().map(|&at| waterfall.bucket_start[at]).collect();
     // Lateness is start - median start, as on the Ranks view.
     let (last, median) = (starts.iter().copied().reduce(f64::max), stats::median(starts.iter().copied()));
     let Some((last, median)) = last.zip(median) else { return Vec::new() };
     at.into_iter()
-        .map(|at| OnRank {
+        .map(|at| BucketOfRank {
             rank: waterfall.rank[waterfall.bucket_row[at] as usize],
             ready: waterfall.bucket_ready[at],
             launch: waterfall.bucket_launch[at],
@@ -48,7 +48,7 @@ fn on_ranks(waterfall: &Waterfall, bucket: u32) -> Vec<OnRank> {
 pub fn SelectedBucket(selection: StepSelection) -> impl IntoView {
     let rows = Memo::new(move |_| {
         let found = selection.bucket.get().zip(selection.shown.get());
-        found.map(|(bucket, all)| on_ranks(&all, bucket)).unwrap_or_default()
+        found.map(|(bucket, all)| ranks_of_bucket(&all, bucket)).unwrap_or_default()
     });
     let title = Signal::derive(move || {
         selection
@@ -56,27 +56,27 @@ pub fn SelectedBucket(selection: StepSelection) -> impl IntoView {
             .get()
             .map_or_else(|| "Bucket on every rank".into(), |bucket| format!("Bucket {bucket} on every rank"))
     });
-    let time = |name: &'static str, read: fn(&OnRank) -> f64| {
-        Column::number(name, move |row: &OnRank| (read(row), known(read(row))))
+    let time = |name: &'static str, read: fn(&BucketOfRank) -> f64| {
+        Column::number(name, move |row: &BucketOfRank| (read(row), known(read(row))))
     };
     let columns = vec![
-        Column::number("Rank", |row: &OnRank| (f64::from(row.rank), row.rank.to_string())),
+        Column::number("Rank", |row: &BucketOfRank| (f64::from(row.rank), row.rank.to_string())),
         time("Ready", |row| row.ready),
         time("Launch", |row| row.launch),
         time("Start", |row| row.start),
         time("End", |row| row.end),
-        Column::number("Lateness", |row: &OnRank| (row.lateness, units::signed_nanos(row.lateness))),
+        Column::number("Lateness", |row: &BucketOfRank| (row.lateness, units::signed_nanos(row.lateness))),
         time("Wait, aligned", |row| row.wait),
         time("Wait, clock-free", |row| row.wait_clock_free),
         time("Transfer", |row| row.end - row.start - row.wait),
         Column::text(
             "Order",
-            |row: &OnRank| if row.culprit { "last to start".into() } else { String::new() },
+            |row: &BucketOfRank| if row.culprit { "last to start".into() } else { String::new() },
         ),
     ];
     let choice = Choice::new(
-        move |row: &OnRank| selection.rank.get() == Some(row.rank),
-        move |row: OnRank| selection.select(selection.bucket.get_untracked(), Some(row.rank)),
+        move |row: &BucketOfRank| selection.rank.get() == Some(row.rank),
+        move |row: BucketOfRank| selection.select(selection.bucket.get_untracked(), Some(row.rank)),
     );
     let nothing = Memo::new(move |_| rows.with(Vec::is_empty));
     let words = move || match selection.bucket.get() {
@@ -93,7 +93,7 @@ pub fn SelectedBucket(selection: StepSelection) -> impl IntoView {
                 <p class="quiet">{words}</p>
             </Show>
             <div class:hidden=nothing>
-                <Table testid="bucket-detail" caption=title columns=columns rows=rows key=|row: &OnRank| row.rank choice=choice />
+                <Table testid="bucket-detail" caption=title columns=columns rows=rows key=|row: &BucketOfRank| row.rank choice=choice />
             </div>
         </section>
     }

@@ -116,7 +116,7 @@ pub fn WaterfallPlot(selection: StepSelection) -> impl IntoView {
             margins=MARGINS
             draw=Box::new(draw)
             overlay=Box::new(move |pen, size| overlay(pen, size, selection, zoom, hovered))
-            on_gesture=Box::new(move |gesture, size| on_gesture(&gesture, size, selection, zoom, hovered))
+            on_gesture=Box::new(move |gesture, size| handle_gesture(&gesture, size, selection, zoom, hovered))
         >
             <Tip place=tip_place>{tip}</Tip>
         </Plot>
@@ -170,7 +170,7 @@ fn overlay(pen: &Pen, size: Size, selection: StepSelection, zoom: Zoom, hovered:
     }
 }
 
-fn on_gesture(
+fn handle_gesture(
     gesture: &Gesture,
     size: Size,
     selection: StepSelection,
@@ -229,10 +229,10 @@ fn arrow(selection: StepSelection, key: &str) -> bool {
         "ArrowDown" => (0, 1),
         _ => return false,
     };
-    let moved = |values: &[u32], chosen: Option<u32>, by: isize| {
+    let moved = |values: &[u32], chosen: Option<u32>, offset: isize| {
         let last = values.len().checked_sub(1)?;
         let at = chosen.and_then(|chosen| values.iter().position(|&value| value == chosen));
-        Some(values[at.map_or(0, |at| at.saturating_add_signed(by).min(last))])
+        Some(values[at.map_or(0, |at| at.saturating_add_signed(offset).min(last))])
     };
     selection.drawn.with_untracked(|drawn| {
         let Some(drawn) = drawn else { return false };

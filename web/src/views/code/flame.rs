@@ -20,13 +20,13 @@ pub fn Flame(compared: Memo<Option<Compared>>) -> impl IntoView {
     let drawn = Memo::new(move |_| {
         compared.with(|compared| {
             let Some(Compared { own, other, role, .. }) = compared else { return Vec::new() };
-            zoom.with(|zoom| cells(own, other.as_ref().map(|(_, other)| other), *role, zoom))
+            zoom.with(|zoom| cells(own, other.as_ref().map(|other| &other.profile), *role, zoom))
         })
     });
     let height = move || drawn.with(|cells| (cells.iter().map(|cell| cell.row).max().unwrap_or(0) + 1) * ROW);
     let names = Memo::new(move |_| {
         compared.with(|compared| {
-            compared.as_ref().map(|compared| (compared.rank, compared.other.as_ref().map(|(rank, _)| *rank)))
+            compared.as_ref().map(|compared| (compared.rank, compared.other.as_ref().map(|other| other.rank)))
         })
     });
     let caption = move || match names.get() {

@@ -12,7 +12,7 @@ pub fn Lines(compared: Memo<Option<Compared>>) -> impl IntoView {
     let rows = Signal::derive(move || {
         compared.with(|compared| {
             let Some(Compared { own, other, role, .. }) = compared else { return Vec::new() };
-            gains(own, other.as_ref().map(|(_, other)| other), *role)
+            gains(own, other.as_ref().map(|other| &other.profile), *role)
         })
     });
     let share = |share: f64| (share, units::percent(share));

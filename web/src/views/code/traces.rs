@@ -81,8 +81,8 @@ fn Ask(rank: Memo<Option<u32>>, other: Memo<Option<u32>>, has_ended: Memo<bool>)
     };
     let is_unreachable = move || matches!(live.link.get(), Link::Lost(_) | Link::Connecting);
     let label = move || match chosen.get()[..] {
-        [one] => format!("Trace rank {one}"),
-        [one, two] => format!("Trace ranks {one} and {two}"),
+        [first] => format!("Trace rank {first}"),
+        [first, second] => format!("Trace ranks {first} and {second}"),
         _ => "Trace 3 steps".into(),
     };
     view! {

@@ -64,10 +64,10 @@ pub fn distribution(runs: &[(&RunId, &[f32]); 2]) -> Shown {
     }))
 }
 
-fn shares(nanos: &[f32], from: f64, width: f64) -> Vec<f64> {
+fn shares(nanos: &[f32], start: f64, width: f64) -> Vec<f64> {
     let mut counts = vec![0.0; BINS];
     for &nanos in nanos {
-        let bin = (f64::from(nanos) - from) / width;
+        let bin = (f64::from(nanos) - start) / width;
         if bin >= 0.0 && (bin as usize) < BINS {
             counts[bin as usize] += 1.0;
         }

@@ -17,11 +17,12 @@ const MIN_SHARE: f64 = 0.001;
 pub fn Account() -> impl IntoView {
     let live = expect_context::<Live>();
     let account = Memo::new(move |_| Some(live.run.get()?.report.account.clone()));
-    let about = move || account.get().filter(|account| account.wall_nanos > 0).map(|account| scope(&account));
+    let summary =
+        move || account.get().filter(|account| account.wall_nanos > 0).map(|account| scope(&account));
     let content = move || account.get().map(|account| bar(&account));
     view! {
         <section class="panel" aria-label="Where the wall time goes" data-testid="account">
-            <div class="panel-head"><h2><Term name="account" /><small>{about}</small></h2></div>
+            <div class="panel-head"><h2><Term name="account" /><small>{summary}</small></h2></div>
             {content}
         </section>
     }
@@ -44,11 +45,11 @@ fn bar(account: &Spent) -> AnyView {
         .entries
         .iter()
         .map(|entry| {
-            let (from, width) = (reached, account.share(entry) * 100.0);
+            let (left, width) = (reached, account.share(entry) * 100.0);
             reached += width;
             let title = format!("{} {}", entry.spending.title(), units::nanos(entry.nanos as f64));
             view! {
-                <rect height="100%" x=format!("{from:.2}%") width=format!("{width:.2}%") fill=palette::css(color(entry.spending))>
+                <rect height="100%" x=format!("{left:.2}%") width=format!("{width:.2}%") fill=palette::css(color(entry.spending))>
                     <title>{title}</title>
                 </rect>
             }
@@ -77,8 +78,8 @@ fn item(account: &Spent, entry: &AccountEntry) -> impl IntoView + use<> {
 }
 
 /// Returns the color of a part: that of the part of the step in which the time is lost.
-fn color(of: Spending) -> Rgba {
-    match of {
+fn color(spending: Spending) -> Rgba {
+    match spending {
         Spending::Compute => palette::part(Part::Forward),
         Spending::Optimizer => palette::part(Part::Optimizer),
         Spending::Input => palette::part(Part::Input),

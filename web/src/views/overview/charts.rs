@@ -108,7 +108,7 @@ pub fn Charts() -> impl IntoView {
     };
     let legend = move || {
         let item = |part: Part| (palette::part(part), palette::Pattern::Solid, part.name());
-        view! { <Legend items=Part::of_run(has_idle.get()).map(item).collect() /> }
+        view! { <Legend items=Part::stacked(has_idle.get()).map(item).collect() /> }
     };
     let save_png = move |_| download::png("ledger.png", "chart-ledger", theme.inks().ground);
     view! {
@@ -163,7 +163,7 @@ fn Ledger() -> impl IntoView {
         let visible = range.visible();
         let (top, largest) = live.steps.with_value(|steps| ledger_axis(steps, visible));
         pen.axis_left(top, &ticks::nanos(Span::new(0.0, top), 5));
-        beyond(pen, size, top, largest, &units::nanos(largest));
+        write_excess(pen, size, top, largest, &units::nanos(largest));
         charts.draw_crosshair(pen, size, visible);
     };
     view! {
@@ -200,7 +200,7 @@ fn ledger_tip(live: Live, charts: StepCharts) -> Option<AnyView> {
     };
     let is_known = parts.iter().all(|nanos| !nanos.is_nan());
     let lines =
-        is_known.then(|| Part::of_run(parts[Part::Idle as usize] > 0.0).rev().map(line).collect_view());
+        is_known.then(|| Part::stacked(parts[Part::Idle as usize] > 0.0).rev().map(line).collect_view());
     Some(
         view! {
             <b>"Step "{units::count(step)}</b>
@@ -248,13 +248,13 @@ fn LineChart(lined: Lined) -> impl IntoView {
         if lined.margins.bottom > MARGINS.bottom {
             draw_step_axis(pen, size, view);
         }
-        beyond(pen, size, top, largest, &(lined.write)(largest, &unit.get()));
+        write_excess(pen, size, top, largest, &(lined.write)(largest, &unit.get()));
         charts.draw_crosshair(pen, size, view);
         if let (Some(step), Some(value)) = (pointed, value.filter(|value| value.is_finite())) {
             let x = view.to_pixel(step as f64 + 0.5, size.width);
             let y = size.height * (1.0 - value / top);
             pen.ring(x, y.max(0.0), 3.0, &palette::css(lined.color));
-            pen.beside_crosshair(x, 0.0, &(lined.write)(value, &unit.get()));
+            pen.write_at_crosshair(x, 0.0, &(lined.write)(value, &unit.get()));
         }
     };
     view! {
@@ -270,7 +270,7 @@ fn LineChart(lined: Lined) -> impl IntoView {
 }
 
 /// Writes the largest value, if values exceed the axis.
-fn beyond(pen: &Pen, size: Size, top: f64, largest: f64, text: &str) {
+fn write_excess(pen: &Pen, size: Size, top: f64, largest: f64, text: &str) {
     if largest > top {
         let text = format!("▲ up to {text}");
         let width = pen.text_width(&text) + 8.0;
@@ -281,7 +281,7 @@ fn beyond(pen: &Pen, size: Size, top: f64, largest: f64, text: &str) {
 
 fn csv(steps: &Steps, has_idle: bool) -> String {
     let mut out = String::from("step,step_seconds,samples_per_second,overlap_ratio");
-    for part in Part::of_run(has_idle) {
+    for part in Part::stacked(has_idle) {
         out += &format!(",{}_seconds", part.name().replace(' ', "_"));
     }
     for row in 0..steps.step.len() {
@@ -295,7 +295,7 @@ fn csv(steps: &Steps, has_idle: bool) -> String {
             number(steps.throughput[row], 1.0),
             number(steps.overlap[row], 1.0)
         );
-        for part in Part::of_run(has_idle) {
+        for part in Part::stacked(has_idle) {
             out += ",";
             out += &number(steps.parts[part as usize][row], 1e-9);
         }

@@ -26,7 +26,7 @@ const FIGURES: [Read; 6] = [
         name: "step time",
         value: |report| written(&report.period_nanos, |nanos| nanos),
         write: |_, nanos| units::nanos(nanos),
-        change: by_percent,
+        change: relative_change,
         below: |report| {
             let spread = report.step_time_nanos.value();
             spread.map_or_else(String::new, |spread| {
@@ -43,7 +43,7 @@ const FIGURES: [Read; 6] = [
         name: "throughput",
         value: |report| report.throughput.as_result().copied().map_err(Missing::to_string),
         write: |report, rate| units::rate(rate, &format!("{}/s", report.sample_unit)),
-        change: by_percent,
+        change: relative_change,
         below: |report| format!("over {} steps", units::count(report.steps)),
     },
     Read {
@@ -51,7 +51,7 @@ const FIGURES: [Read; 6] = [
         name: "implied efficiency",
         value: |report| written(&report.scaling_efficiency.implied, |ratio| ratio),
         write: |_, ratio| units::percent(ratio),
-        change: by_points,
+        change: change_in_points,
         below: |report| match report.scaling_efficiency.measured.value() {
             Some(measured) => measured_against(measured, report.baseline.as_ref()),
             None => "not measured: no baseline run".into(),
@@ -62,7 +62,7 @@ const FIGURES: [Read; 6] = [
         name: "overlap",
         value: |report| written(&report.overlap_ratio, |ratio| ratio),
         write: |_, ratio| units::percent(ratio),
-        change: by_points,
+        change: change_in_points,
         below: |report| {
             let fraction = report.communication_fraction.value();
             fraction.map_or_else(String::new, |share| format!("communication {}", units::percent(share)))
@@ -73,7 +73,7 @@ const FIGURES: [Read; 6] = [
         name: "MFU",
         value: |report| written(&report.flops_utilization.model, |ratio| ratio),
         write: |_, ratio| units::percent(ratio),
-        change: by_points,
+        change: change_in_points,
         below: |report| report.flops_utilization.basis.clone().unwrap_or_default(),
     },
     Read {
@@ -81,7 +81,7 @@ const FIGURES: [Read; 6] = [
         name: "goodput",
         value: |report| report.goodput.as_result().map(|goodput| goodput.ratio).map_err(Missing::to_string),
         write: |_, ratio| units::percent(ratio),
-        change: by_points,
+        change: change_in_points,
         // Unlike the other figures, it is of the whole run.
         below: |report| {
             report.goodput.known().map_or_else(String::new, |goodput| {
@@ -116,7 +116,7 @@ pub fn Figures(compared: Compared) -> impl IntoView {
                 let value = report.map_or_else(|| Err(String::new()), |report| (read.value)(report));
                 let below = match (report, &healthy, &value) {
                     (Some(report), Some(healthy), Ok(value)) => {
-                        against(read, *value, healthy).unwrap_or_else(|| (read.below)(report))
+                        comparison(read, *value, healthy).unwrap_or_else(|| (read.below)(report))
                     }
                     (Some(report), ..) => (read.below)(report),
                     (None, ..) => String::new(),
@@ -149,20 +149,20 @@ pub fn Figures(compared: Compared) -> impl IntoView {
 }
 
 /// Formats a relative change; nothing if it is relative to 0.
-fn by_percent(before: f64, now: f64) -> String {
+fn relative_change(before: f64, now: f64) -> String {
     if before > 0.0 { units::signed_percent(now / before - 1.0) } else { String::new() }
 }
 
-fn by_points(before: f64, now: f64) -> String {
+fn change_in_points(before: f64, now: f64) -> String {
     units::points(now - before)
 }
 
 /// Compares a value with that of the healthy period; `None` if that is missing.
-fn against(read: &Read, value: f64, healthy: &Report) -> Option<String> {
-    let before = (read.value)(healthy).ok()?;
-    let change = match (read.change)(before, value) {
+fn comparison(read: &Read, value: f64, healthy: &Report) -> Option<String> {
+    let healthy_value = (read.value)(healthy).ok()?;
+    let change = match (read.change)(healthy_value, value) {
         none if none.is_empty() => none,
         change => format!(" ({change})"),
     };
-    Some(units::unbroken(&format!("healthy {}{change}", (read.write)(healthy, before))))
+    Some(units::unbroken(&format!("healthy {}{change}", (read.write)(healthy, healthy_value))))
 }

@@ -19,7 +19,7 @@ pub fn Goodput() -> impl IntoView {
         let report = &live.run.get()?.report;
         Some((report.goodput.clone(), report.computed_on))
     });
-    let about = move || match goodput.get()?.0 {
+    let summary = move || match goodput.get()?.0 {
         Figure::Known(goodput) => Some(format!(
             " {} of {} on {}",
             units::percent(goodput.ratio),
@@ -36,7 +36,7 @@ pub fn Goodput() -> impl IntoView {
     };
     view! {
         <section class="panel" aria-label="Goodput" data-testid="goodput">
-            <div class="panel-head"><h2><Term name="goodput" /><small>{about}</small></h2></div>
+            <div class="panel-head"><h2><Term name="goodput" /><small>{summary}</small></h2></div>
             {content}
         </section>
     }
@@ -52,9 +52,9 @@ fn life(goodput: &Figures, computed_on: ComputedOn) -> AnyView {
         .uses
         .iter()
         .map(|(&time_use, &nanos)| {
-            let from = reached;
+            let left = reached;
             reached += goodput.share(time_use);
-            view! { <Row time_use=time_use time=time(nanos, computed_on) from=from to=reached /> }
+            view! { <Row time_use=time_use time=time(nanos, computed_on) from=left to=reached /> }
         })
         .collect_view();
     let start = (!goodput.knows_start).then_some(START_UNKNOWN);
@@ -132,10 +132,10 @@ fn Life(uses: Uses, whole: f64) -> impl IntoView {
     let pieces = uses
         .into_iter()
         .map(|(time_use, nanos)| {
-            let (from, width) = (reached, nanos as f64 / whole * 100.0);
+            let (left, width) = (reached, nanos as f64 / whole * 100.0);
             reached += width;
             view! {
-                <rect height="100%" x=format!("{from:.2}%") width=format!("{width:.2}%") fill=palette::css(color(time_use))>
+                <rect height="100%" x=format!("{left:.2}%") width=format!("{width:.2}%") fill=palette::css(color(time_use))>
                     <title>{time_use.title()}" "{units::nanos(nanos as f64)}</title>
                 </rect>
             }

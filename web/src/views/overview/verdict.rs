@@ -213,13 +213,13 @@ fn Grounds(verdict: Verdict, computed_on: ComputedOn, has_ended: bool) -> impl I
         Some(per_day) => format!("{} {} per day", units::significant(per_day), computed_on.hours()),
         None => format!("{} in all", units::nanos(verdict.lost_nanos() as f64)),
     };
-    let [cost, per, share, of] = costs(&verdict);
+    let [cost, per, share, share_of] = costs(&verdict);
     let state_name = state(verdict.state);
     let count = |lines: &[String]| lines.len();
-    let (for_it, against) = (count(&verdict.evidence), count(&verdict.counter_evidence));
-    let fold = match against {
-        0 => format!("Evidence ({for_it})"),
-        _ => format!("Evidence ({for_it}), counter-evidence ({against})"),
+    let (evidence, counter_evidence) = (count(&verdict.evidence), count(&verdict.counter_evidence));
+    let fold = match counter_evidence {
+        0 => format!("Evidence ({evidence})"),
+        _ => format!("Evidence ({evidence}), counter-evidence ({counter_evidence})"),
     };
     view! {
         <dl class="costs">
@@ -227,7 +227,7 @@ fn Grounds(verdict: Verdict, computed_on: ComputedOn, has_ended: bool) -> impl I
                 <dt><Term name="cost" /></dt>
                 <dd>
                     <span data-testid="cost">{cost}</span>
-                    <small>{per}<span data-testid="cost-share">{share}</span>{of}
+                    <small>{per}<span data-testid="cost-share">{share}</span>{share_of}
                     <span data-testid="lost">{lost}</span></small>
                 </dd>
             </div>
@@ -265,8 +265,8 @@ fn InCode(code: CodeLine, rank: Option<u32>) -> impl IntoView {
     let rank = rank.map_or_else(String::new, |rank| format!("rank={rank}&"));
     let (path, threads) = (Tab::Code.path(&run), thread_key(code.threads));
     let other = code.other_rank.zip(code.other_share);
-    let against = other.map_or_else(String::new, |(rank, _)| format!("against={rank}&"));
-    let url = format!("{path}?{rank}{against}thread={threads}");
+    let compared = other.map_or_else(String::new, |(rank, _)| format!("against={rank}&"));
+    let url = format!("{path}?{rank}{compared}thread={threads}");
     let shares = match (code.share, other) {
         (Some(own), Some((rank, share))) => {
             format!(" {} of its samples; {} on rank {rank}", units::percent(own), units::percent(share))
@@ -298,11 +298,11 @@ fn Links(verdict: Verdict) -> impl IntoView {
     let rank = rank.map_or_else(String::new, |rank| format!("rank={rank}&"));
     let step = verdict.example_step.map_or_else(String::new, |step| format!("step={step}"));
     let address = expect_context::<Address>();
-    let to = move |tab: Tab| {
+    let link = move |tab: Tab| {
         let url = format!("{}?{rank}{step}", tab.path(&run));
         move || address.keeping(&url)
     };
-    let (buckets, ranks) = (to(Tab::Buckets), to(Tab::Ranks));
+    let (buckets, ranks) = (link(Tab::Buckets), link(Tab::Ranks));
     let example = verdict.example_step.map(|step| {
         view! {
             <a class="button primary" data-testid="example-step" href=buckets.clone()>

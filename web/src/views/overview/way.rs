@@ -21,7 +21,7 @@ const MIN_SHARE: f64 = 0.0005;
 #[component]
 pub fn Way(compared: Compared) -> impl IntoView {
     let live = expect_context::<Live>();
-    let about =
+    let summary =
         move || compared.now.get().and_then(|report| Some(format!(" mean step, {}", steps(&report)?)));
     let content = move || {
         let report = compared.now.get()?;
@@ -31,7 +31,7 @@ pub fn Way(compared: Compared) -> impl IntoView {
     };
     view! {
         <section class="panel" aria-label="From the ideal step to the measured one" data-testid="losses">
-            <div class="panel-head"><h2>"From the ideal step to the measured one"<small>{about}</small></h2></div>
+            <div class="panel-head"><h2>"From the ideal step to the measured one"<small>{summary}</small></h2></div>
             {content}
             <WhatIfs />
         </section>
@@ -49,9 +49,9 @@ fn rows(report: &Report, verdicts: &[Verdict]) -> AnyView {
     let lines = bars
         .into_iter()
         .map(|piece| {
-            let from = reached;
+            let left = reached;
             reached += piece.nanos;
-            (piece, from / measured_nanos, reached / measured_nanos)
+            (piece, left / measured_nanos, reached / measured_nanos)
         })
         .filter(|(_, from, to)| (to - from).abs() >= MIN_SHARE)
         .map(|(piece, from, to)| view! { <Line piece=piece from=from to=to verdicts=going_on.clone() /> })

@@ -20,14 +20,14 @@ const MIN_SHARE: f64 = 0.001;
 pub fn WhatIfs() -> impl IntoView {
     let live = expect_context::<Live>();
     let what_if = move || live.run.get().map(|run| run.report.what_if.clone());
-    let about = move || what_if()?.known().map(replayed);
+    let summary = move || what_if()?.known().map(replayed);
     let content = move || match what_if()? {
         Figure::Known(what_if) => Some(view! { <Savings what_if=what_if /> }.into_any()),
         Figure::Missing { missing } => Some(view! { <p class="quiet">{missing.to_string()}</p> }.into_any()),
     };
     view! {
         <details class="others" data-testid="what-if">
-            <summary>"What each fix would save"<small>{about}</small></summary>
+            <summary>"What each fix would save"<small>{summary}</small></summary>
             {content}
         </details>
     }
@@ -38,8 +38,8 @@ fn replayed(what_if: &WhatIf) -> String {
         0 => String::new(),
         steps => format!(", {} left out", units::count(steps)),
     };
-    let off = units::percent(what_if.simulation_error);
-    format!(": {} steps replayed{withheld}, median error {off}", units::count(what_if.steps))
+    let error = units::percent(what_if.simulation_error);
+    format!(": {} steps replayed{withheld}, median error {error}", units::count(what_if.steps))
 }
 
 #[component]

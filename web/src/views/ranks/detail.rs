@@ -81,18 +81,18 @@ fn Numbers(ranks: Arc<StepRanks>, rank: usize) -> impl IntoView {
         }
         .into_any();
     };
-    let parts = Part::of_run(ledger[Part::Idle as usize] > 0.0)
+    let parts = Part::stacked(ledger[Part::Idle as usize] > 0.0)
         .map(|part| {
             let nanos = ledger[part as usize];
-            let against = nanos - median(&ranks, part as usize);
+            let difference = nanos - median(&ranks, part as usize);
             // A difference counts from a hundredth of the step.
-            let is_more = against > total / 100.0;
+            let is_more = difference > total / 100.0;
             view! {
                 <tr>
                     <th scope="row"><Swatch color=palette::part(part) />{part.name()}</th>
                     <td class="number">{units::nanos(nanos)}</td>
                     <td class="number">{units::percent(nanos / total.max(1.0))}</td>
-                    <td class="number" class:more=is_more>{units::signed_nanos(against)}</td>
+                    <td class="number" class:more=is_more>{units::signed_nanos(difference)}</td>
                 </tr>
             }
         })

@@ -95,25 +95,25 @@ fn tables(
 }
 
 fn part_row(difference: Difference) -> impl IntoView {
-    let by = difference.selected - difference.others;
+    let more = difference.selected - difference.others;
     view! {
         <tr>
             <th scope="row"><Term name=difference.name /></th>
             <td class="number">{units::nanos(difference.selected)}</td>
             <td class="number">{units::nanos(difference.others)}</td>
-            <td class="number" class:more={by > difference.others * 0.1}>{units::signed_nanos(by)}</td>
+            <td class="number" class:more={more > difference.others * 0.1}>{units::signed_nanos(more)}</td>
         </tr>
     }
 }
 
 fn bucket_row(difference: &Difference, step: u64) -> impl IntoView + use<> {
-    let by = difference.selected - difference.others;
+    let more = difference.selected - difference.others;
     view! {
         <tr>
             <th scope="row" class="given">{format!("time up to {}, step {}", difference.name, units::count(step))}</th>
             <td class="number">{units::nanos(difference.selected)}</td>
             <td class="number">{units::nanos(difference.others)}</td>
-            <td class="number" class:more={by > 0.0}>{units::signed_nanos(by)}</td>
+            <td class="number" class:more={more > 0.0}>{units::signed_nanos(more)}</td>
         </tr>
     }
 }

@@ -40,7 +40,7 @@ pub fn LedgerTable(report: Signal<Option<Arc<Report>>>) -> impl IntoView {
         ledgers.sort_by_key(|ledger| (std::cmp::Reverse(ledger.own_nanos()), ledger.rank));
         ledgers.into_iter().map(|ledger| Row::new(ledger, report.steps)).collect()
     });
-    let over = move || report.get().and_then(|report| steps(&report)).unwrap_or_default();
+    let steps_shown = move || report.get().and_then(|report| steps(&report)).unwrap_or_default();
     let has_idle = Memo::new(move |_| report.get().is_some_and(|report| report.has_idle()));
     let table = move || {
         let choice = Choice::new(
@@ -59,7 +59,7 @@ pub fn LedgerTable(report: Signal<Option<Arc<Report>>>) -> impl IntoView {
             <div class="panel-head">
                 <h2>
                     "Step ledger by rank"
-                    <small>" mean step time and the share of each part, "{over}"; most local work first"</small>
+                    <small>" mean step time and the share of each part, "{steps_shown}"; most local work first"</small>
                 </h2>
             </div>
             {table}
@@ -73,7 +73,7 @@ fn columns(has_idle: bool) -> Vec<Column<Row>> {
         Column::parts(|row: &Row| row.shares),
         Column::number("Step time", |row: &Row| (row.step_nanos, units::nanos(row.step_nanos))),
     ];
-    columns.extend(Part::of_run(has_idle).map(|part| {
+    columns.extend(Part::stacked(has_idle).map(|part| {
         Column::number(part.name(), move |row: &Row| {
             let share = row.shares[part as usize];
             (share, units::percent(share))

@@ -158,7 +158,7 @@ async fn fetch(run: String, wanted: Wanted) -> Option<Arc<Found>> {
 }
 
 /// Moves a tick to the middle of its step, as on the axis of the heatmap.
-fn in_middle(tick: ticks::Tick) -> ticks::Tick {
+fn centered(tick: ticks::Tick) -> ticks::Tick {
     ticks::Tick { value: tick.value + 0.5, ..tick }
 }
 
@@ -213,7 +213,7 @@ fn picture(found: &Found) -> Shown {
     Ok(Arc::new(Picture {
         x,
         y,
-        x_ticks: ticks::whole(visible, 8).into_iter().map(in_middle).collect(),
+        x_ticks: ticks::whole(visible, 8).into_iter().map(centered).collect(),
         y_ticks: y.ticks(4, units::nanos),
         hits,
         marks,

@@ -1,7 +1,7 @@
 //! All ranks, hosts or devices by cost: the figure of each over the observed steps, against the median rank.
 
 use leptos::prelude::*;
-use model::ranks::{GroupCost, RankCost, by_device, by_host, costs};
+use model::ranks::{GroupCost, RankCost, costs, device_kind_costs, host_costs};
 
 use wire::live::tile::Measure;
 
@@ -51,9 +51,9 @@ pub fn RankList(selection: RanksSelection) -> impl IntoView {
         let report = selection.report.get();
         report.map(|report| costs(&report, selection.cells.measure.get())).unwrap_or_default()
     });
-    let hosts = Signal::derive(move || costs.with(|costs| by_host(costs)));
+    let hosts = Signal::derive(move || costs.with(|costs| host_costs(costs)));
     let devices = Signal::derive(move || {
-        selection.devices.with(|devices| costs.with(|costs| by_device(costs, devices)))
+        selection.devices.with(|devices| costs.with(|costs| device_kind_costs(costs, devices)))
     });
     let pin = move |_| {
         if let Some(rank) = selection.cells.rank.get_untracked() {
@@ -71,7 +71,7 @@ pub fn RankList(selection: RanksSelection) -> impl IntoView {
         Measure::Lateness => Measure::LocalWork.name(),
         measure => measure.name(),
     };
-    let over = move || selection.report.get().and_then(|report| steps(&report)).unwrap_or_default();
+    let steps_shown = move || selection.report.get().and_then(|report| steps(&report)).unwrap_or_default();
     let choice = move |rows: Rows| {
         let key = (rows != Rows::Ranks).then(|| rows.key().to_owned());
         let choose = move |_| selection.cells.address.set([("list", key.clone())]);
@@ -82,7 +82,7 @@ pub fn RankList(selection: RanksSelection) -> impl IntoView {
     view! {
         <section class="panel" aria-label="Ranks by cost">
             <div class="panel-head">
-                <h2>{title}{measure}<small>" mean of "{over}", worst first"</small></h2>
+                <h2>{title}{measure}<small>" mean of "{steps_shown}", worst first"</small></h2>
                 <span class="grow"></span>
                 <div class="segments" role="group" aria-label="Rows of the list" data-testid="list-rows">
                     {Rows::ALL.map(choice).collect_view()}

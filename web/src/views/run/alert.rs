@@ -40,7 +40,7 @@ fn trouble(report: &Report) -> Option<Trouble> {
         return Some(Trouble {
             kind: "hung",
             sentence: hang.sentence.clone(),
-            more: since_when(hang),
+            more: progress_times(hang),
             advice: advice::DURING_HANG.into(),
             rank: hang.ranks.first().map(|rank| rank.0),
             step: report.step_range.map(|(_, last)| ("last observed step", last)),
@@ -48,10 +48,10 @@ fn trouble(report: &Report) -> Option<Trouble> {
     }
     let mut silent = report.events.iter().filter(|event| event.kind == RankEventKind::Silent);
     let Some(first) = silent.next() else { return memory(report) };
-    let since = time_of_day(first.unix_millis as f64);
+    let begin = time_of_day(first.unix_millis as f64);
     Some(Trouble {
         kind: "silent",
-        sentence: format!("Rank {} has been silent since {since}.", first.rank),
+        sentence: format!("Rank {} has been silent since {begin}.", first.rank),
         more: also_silent(&silent.map(|event| event.rank.0).collect::<Vec<u32>>()),
         advice: advice::ON_SILENCE.into(),
         rank: Some(first.rank.0),
@@ -87,7 +87,7 @@ fn where_and_when(report: &Report, failure: &Failure) -> String {
 }
 
 /// Says since when no step has completed, and when that counts as a hang.
-fn since_when(hang: &Hang) -> String {
+fn progress_times(hang: &Hang) -> String {
     // Files that show a hang do not say how long it lasted.
     let rule = hang
         .limit_seconds
@@ -136,13 +136,13 @@ pub fn Alert() -> impl IntoView {
 #[component]
 fn Links(rank: Option<u32>, step: Option<(&'static str, u64)>) -> impl IntoView {
     let (address, run) = (expect_context::<Address>(), expect_context::<RunId>().get());
-    let to = |tab: Tab, values: [(&'static str, String); 1]| address.keeping_and(&tab.path(&run), values);
+    let link = |tab: Tab, values: [(&'static str, String); 1]| address.keeping_and(&tab.path(&run), values);
     let step = step.map(|(name, step)| {
-        let href = to(Tab::Buckets, [("step", step.to_string())]);
+        let href = link(Tab::Buckets, [("step", step.to_string())]);
         view! { <a class="button primary" href=href>{format!("See the {name}, {}", units::count(step))}</a> }
     });
     let rank = rank.map(|rank| {
-        let href = to(Tab::Ranks, [("rank", rank.to_string())]);
+        let href = link(Tab::Ranks, [("rank", rank.to_string())]);
         view! { <a class="button" href=href>{format!("See rank {rank}")}</a> }
     });
     view! { <p class="actions">{step}{rank}</p> }

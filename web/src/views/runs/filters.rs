@@ -115,7 +115,7 @@ fn StateToggle(listing: Listing, state: RunState, counts: Memo<[usize; STATES.le
 /// Returns the options of a list of choices as (value, label).
 fn options<T: ToString + 'static>(
     listing: Listing,
-    of: fn(&[RunSummary]) -> Vec<(T, usize)>,
+    counts: fn(&[RunSummary]) -> Vec<(T, usize)>,
 ) -> Memo<Vec<(String, String)>> {
     let option = |(value, runs): (T, usize)| {
         let value = value.to_string();
@@ -124,7 +124,7 @@ fn options<T: ToString + 'static>(
     };
     Memo::new(move |_| {
         let runs = listing.live.runs.read();
-        of(runs.as_deref().unwrap_or_default()).into_iter().map(option).collect()
+        counts(runs.as_deref().unwrap_or_default()).into_iter().map(option).collect()
     })
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use leptos::prelude::*;
 use model::runs::filter::{self, Filter, toggled};
 use model::runs::order::{self, Groups, Lines};
-use model::runs::overlay::Over;
+use model::runs::overlay::TimeAxis;
 use model::sort::Sort;
 use wire::views::{RunState, RunSummary};
 
@@ -43,7 +43,7 @@ pub struct Listing {
     /// The ids of the ticked runs, in the order of ticking.
     pub picked: Memo<Vec<String>>,
     /// The axis of the chart of ticked runs.
-    pub over: Memo<Over>,
+    pub axis: Memo<TimeAxis>,
     /// True if the list is shown completely, however long it is.
     pub whole: RwSignal<bool>,
     pub lines: Memo<Lines>,
@@ -93,7 +93,7 @@ impl Listing {
             sort,
             closed,
             picked: Memo::new(move |_| named(address, "pick", ",")),
-            over: Memo::new(move |_| Over::read(address.param("over").as_deref())),
+            axis: Memo::new(move |_| TimeAxis::read(address.param("over").as_deref())),
             whole,
             lines,
             total: Memo::new(move |_| all(live, <[RunSummary]>::len)),
@@ -169,8 +169,8 @@ impl Listing {
     }
 
     /// Sets the axis of the chart of ticked runs.
-    pub fn choose_over(&self, over: Over) {
-        self.address.set([("over", (over != Over::default()).then(|| over.key().into()))]);
+    pub fn choose_axis(&self, axis: TimeAxis) {
+        self.address.set([("over", (axis != TimeAxis::default()).then(|| axis.key().into()))]);
     }
 
     /// Shows all runs.
@@ -198,13 +198,13 @@ fn all<T>(live: Live, read: impl FnOnce(&[RunSummary]) -> T) -> T {
     live.runs.with(|runs| read(runs.as_deref().unwrap_or_default()))
 }
 
-fn named(address: Address, key: &str, between: &str) -> Vec<String> {
+fn named(address: Address, key: &str, separator: &str) -> Vec<String> {
     let text = address.param(key).unwrap_or_default();
-    text.split(between).filter(|part| !part.is_empty()).map(str::to_owned).collect()
+    text.split(separator).filter(|part| !part.is_empty()).map(str::to_owned).collect()
 }
 
-fn joined(parts: &[String], between: &str) -> Option<String> {
-    (!parts.is_empty()).then(|| parts.join(between))
+fn joined(parts: &[String], separator: &str) -> Option<String> {
+    (!parts.is_empty()).then(|| parts.join(separator))
 }
 
 /// Creates the words of the search. They are read from the address, and written to it once they rest, because browsers

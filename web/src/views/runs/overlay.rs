@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use leptos::prelude::*;
 use leptos::task::spawn_local;
-use model::runs::overlay::{self, Over, Reading, Times};
+use model::runs::overlay::{self, Reading, TimeAxis, Times};
 use viz::palette;
 use viz::steps::Steps;
 use viz::ticks;
@@ -52,22 +52,22 @@ pub fn Overlay(listing: Listing) -> impl IntoView {
     let picture = Memo::new(move |_| {
         let runs: Vec<Line> =
             listing.picked.get().iter().enumerate().map(|(at, id)| line(listing, store, at, id)).collect();
-        picture(&runs, listing.over.get())
+        picture(&runs, listing.axis.get())
     });
-    let across = move || match listing.over.get() {
-        Over::Steps => "step",
-        Over::Clock => "time since the first stored step began",
+    let across = move || match listing.axis.get() {
+        TimeAxis::Steps => "step",
+        TimeAxis::Clock => "time since the first stored step began",
     };
     view! {
         <section class="panel overlay" aria-label="Ticked runs" data-testid="overlay">
             <div class="panel-head">
                 <h2>"Step time of the ticked runs"<small>" over "{across}</small></h2>
                 <div class="segments" role="group" aria-label="Horizontal axis">
-                    {[(Over::Steps, "Steps"), (Over::Clock, "Wall clock")].map(|(over, name)| view! {
+                    {[(TimeAxis::Steps, "Steps"), (TimeAxis::Clock, "Wall clock")].map(|(axis, name)| view! {
                         <button
-                            data-testid=format!("over-{}", over.key())
-                            aria-pressed=move || (listing.over.get() == over).to_string()
-                            on:click=move |_| listing.choose_over(over)
+                            data-testid=format!("over-{}", axis.key())
+                            aria-pressed=move || (listing.axis.get() == axis).to_string()
+                            on:click=move |_| listing.choose_axis(axis)
                         >{name}</button>
                     }).collect_view()}
                 </div>
@@ -93,13 +93,13 @@ pub fn Overlay(listing: Listing) -> impl IntoView {
 
 /// Says which steps the chart cuts off, if it does.
 fn cut_steps(listing: Listing, store: Store) -> String {
-    let over = listing.over.get();
+    let axis = listing.axis.get();
     let all = store.read();
     let points: Vec<&[(f64, f64)]> = listing
         .picked
         .read()
         .iter()
-        .filter_map(|id| Some(all.get(id)?.times.as_ref().ok()?.over(over)))
+        .filter_map(|id| Some(all.get(id)?.times.as_ref().ok()?.points(axis)))
         .collect();
     match overlay::top(&points) {
         (top, true) => {
@@ -167,9 +167,9 @@ struct Line {
 }
 
 impl Line {
-    fn points(&self, over: Over) -> &[(f64, f64)] {
+    fn points(&self, axis: TimeAxis) -> &[(f64, f64)] {
         match &self.times {
-            Some(Ok(times)) => times.over(over),
+            Some(Ok(times)) => times.points(axis),
             Some(Err(_)) | None => &[],
         }
     }
@@ -180,18 +180,18 @@ fn line(listing: Listing, store: Store, at: usize, id: &str) -> Line {
     Line { at, name: format!("{} {}", overlay::tag(at), listing.name(id)), times }
 }
 
-fn picture(runs: &[Line], over: Over) -> Shown {
+fn picture(runs: &[Line], axis: TimeAxis) -> Shown {
     if !runs.iter().any(|run| matches!(run.times, Some(Ok(_)))) {
         let why = runs.iter().find_map(|run| run.times.as_ref()?.as_ref().err());
         return Err(
             why.map_or_else(|| "Loading steps…".into(), |why| format!("The steps cannot be loaded: {why}."))
         );
     }
-    let points: Vec<&[(f64, f64)]> = runs.iter().map(|run| run.points(over)).collect();
+    let points: Vec<&[(f64, f64)]> = runs.iter().map(|run| run.points(axis)).collect();
     let Some(ends) = overlay::ends(&points) else {
-        return Err(match over {
-            Over::Steps => "The ticked runs have no stored steps.".into(),
-            Over::Clock => {
+        return Err(match axis {
+            TimeAxis::Steps => "The ticked runs have no stored steps.".into(),
+            TimeAxis::Clock => {
                 "The clocks of the ticked runs are not aligned, so their steps have no place in time.".into()
             }
         });
@@ -213,27 +213,27 @@ fn picture(runs: &[Line], over: Over) -> Shown {
         marks.push(Mark::Line { points, ink, dashed });
     }
     marks.extend(tags);
-    let write = |value: f64| match over {
-        Over::Steps => units::count(value.max(0.0) as u64),
-        Over::Clock => units::nanos(value),
+    let write = |value: f64| match axis {
+        TimeAxis::Steps => units::count(value.max(0.0) as u64),
+        TimeAxis::Clock => units::nanos(value),
     };
     let hits = overlay::readings(&points, READINGS)
         .iter()
-        .flat_map(|reading| hits(runs, reading, over, y.span.end))
+        .flat_map(|reading| hits(runs, reading, axis, y.span.end))
         .collect();
     Ok(Arc::new(Picture { x, y, x_ticks: x.ticks(8, write), y_ticks: y.ticks(4, units::nanos), marks, hits }))
 }
 
 /// Returns a point for each run that has steps in this column. All of them say the same.
-fn hits(runs: &[Line], reading: &Reading, over: Over, top: f64) -> Vec<Hit> {
+fn hits(runs: &[Line], reading: &Reading, axis: TimeAxis, top: f64) -> Vec<Hit> {
     let (from, to) = reading.from_to;
-    let place = match over {
-        Over::Steps if from < to => {
+    let place = match axis {
+        TimeAxis::Steps if from < to => {
             format!("steps {} to {}, longest", units::count(from as u64), units::count(to as u64))
         }
-        Over::Steps => format!("step {}", units::count(from as u64)),
-        Over::Clock if from < to => format!("{} to {}, longest", units::nanos(from), units::nanos(to)),
-        Over::Clock => units::nanos(from),
+        TimeAxis::Steps => format!("step {}", units::count(from as u64)),
+        TimeAxis::Clock if from < to => format!("{} to {}, longest", units::nanos(from), units::nanos(to)),
+        TimeAxis::Clock => units::nanos(from),
     };
     let values = runs.iter().zip(&reading.longest);
     let said =

@@ -30,10 +30,10 @@ pub fn Bursts(bursts: Signal<Vec<RankBurst>>) -> impl IntoView {
     let ask = move |_| {
         spawn_local(async move {
             let answer = api::ask_for_bursts(&run.get_untracked()).await;
-            let until = live.now.get_untracked() + RecordingRequest::PATIENCE_MILLIS as f64;
+            let answer_end = live.now.get_untracked() + RecordingRequest::PATIENCE_MILLIS as f64;
             asked.set(Some(answer.map(|request| Asked {
                 number: request.number,
-                until_millis: until + f64::from(request.millis),
+                until_millis: answer_end + f64::from(request.millis),
             })));
         });
     };

@@ -137,8 +137,8 @@ fn RankLine(measure: Measure, rank: Memo<Option<u32>>, blamed: Memo<Vec<(u64, u6
         charts.draw_crosshair(pen, size, view);
         let Some(step) = charts.crosshair.get().step else { return };
         let x = view.to_pixel(step as f64 + 0.5, size.width);
-        if let Some(value) = points.with(|points| points.as_ref()?.at(step)) {
-            pen.beside_crosshair(x, 6.0, &write(measure, value));
+        if let Some(value) = points.with(|points| points.as_ref()?.value_at(step)) {
+            pen.write_at_crosshair(x, 6.0, &write(measure, value));
         }
     };
     let name = capitalized(measure.name());

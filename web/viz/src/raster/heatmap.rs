@@ -62,8 +62,8 @@ pub fn draw(frame: &mut Frame<'_>, tile: &Tile, map: &Heatmap<'_>) {
             let pixels = &mut block[x * height..][..height];
             // Where a cell is wider than a pixel, its pixels are the same.
             if x > 0 && columns[x - 1] == *cells {
-                let (before, pixels) = block.split_at_mut(x * height);
-                pixels[..height].copy_from_slice(&before[(x - 1) * height..]);
+                let (drawn, pixels) = block.split_at_mut(x * height);
+                pixels[..height].copy_from_slice(&drawn[(x - 1) * height..]);
             } else if cells.is_empty() {
                 pixels.fill(CLEAR);
             } else {
@@ -208,7 +208,7 @@ fn pool_columns(pooled: &mut [f32], tile: &Tile, reduce: Reduce, columns: Range<
 
 fn pool(reduce: Reduce, values: &[f32]) -> f32 {
     match (reduce, values) {
-        (_, [one]) => *one,
+        (_, [value]) => *value,
         (Reduce::Max, values) => largest_of(values),
         (Reduce::Min, values) => least_of(values.iter().copied()),
         (Reduce::Mean, values) => mean_of(values.iter().copied()),

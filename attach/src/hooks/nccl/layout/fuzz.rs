@@ -44,12 +44,12 @@ struct Described<'a> {
 }
 
 impl Described<'_> {
-    fn at(&self, field: &str) -> Option<usize> {
+    fn offset(&self, field: &str) -> Option<usize> {
         Some(self.table["offsets"][field].as_u64()? as usize)
     }
 
     fn number<const N: usize>(&self, field: &str) -> Option<[u8; N]> {
-        let at = self.at(field)?;
+        let at = self.offset(field)?;
         Some(self.bytes[at..at + N].try_into().expect("the field is in the description"))
     }
 
@@ -70,7 +70,7 @@ impl Described<'_> {
 
     /// Replaces the number of a string by a pointer to it.
     fn point(&self, bytes: &mut [u8], field: &str) {
-        let (Some(at), Some(number)) = (self.at(field), self.u64(field)) else { return };
+        let (Some(at), Some(number)) = (self.offset(field), self.u64(field)) else { return };
         let text =
             if number == 0 { 0 } else { TEXTS[number as usize % TEXTS.len()].as_ptr().expose_provenance() };
         bytes[at..at + 8].copy_from_slice(&(text as u64).to_le_bytes());
@@ -141,10 +141,10 @@ fn is_answered(described: &Edge, arguments: &Edge, at: usize, context: u64) -> V
     // SAFETY: the description is one of that version, and a context is a number that is only looked up.
     let codes = unsafe {
         [
-            start(context, &raw mut handle, described.at()),
-            state(handle, KERNEL_CHANNEL_STOP, arguments.at()),
+            start(context, &raw mut handle, described.pointer()),
+            state(handle, KERNEL_CHANNEL_STOP, arguments.pointer()),
             state(context, KERNEL_CHANNEL_STOP, std::ptr::null()),
-            state(context, -1, arguments.at()),
+            state(context, -1, arguments.pointer()),
             stop(handle),
             stop(context),
         ]
@@ -186,7 +186,7 @@ fn any_description_is_read_by_the_layout_of_its_version() {
         }
         let (at_edge, arguments) = (Edge::new(&bytes), Edge::new(&bytes[..size("arguments_bytes")]));
         // SAFETY: the description is one of this version, and its pointers to strings are valid.
-        let found = unsafe { layout.description(at_edge.at()) };
+        let found = unsafe { layout.description(at_edge.pointer()) };
         ensure(found == expected, || format!("version {version}: found {found:?} instead of {expected:?}"))?;
         calls.set(calls.get() + 1);
         match *version {

@@ -111,7 +111,7 @@ fn check(bytes: &[u8], choice: u64) -> Verdict {
     // SAFETY: the schema has `entry_count` entries, and each part has `size` bytes of data.
     let (named, said) = unsafe {
         let named = register(&raw const schema);
-        let part = || PayloadPart { schema: id, size: input.0.len(), data: data.at() };
+        let part = || PayloadPart { schema: id, size: input.0.len(), data: data.pointer() };
         let parts: Vec<PayloadPart> = (0..parts).map(|_| part()).collect();
         (named, read(parts.as_ptr(), parts.len()))
     };

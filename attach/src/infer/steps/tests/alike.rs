@@ -18,9 +18,9 @@ impl Run {
 
     /// Runs the collectives after `updates` updates.
     fn step(&mut self, updates: u64, shape: &Shape) {
-        for (at, one) in shape.iter().enumerate() {
+        for (at, token) in shape.iter().enumerate() {
             self.job.begins = Begin::new(updates as u32, self.job.has_one_optimizer).filter(|_| at == 0);
-            let place = self.finder.place(&self.job.next(*one));
+            let place = self.finder.place(&self.job.next(*token));
             let past = self.finder.take_past();
             let known = self.places.len() - past.len();
             self.places.truncate(known);
@@ -51,9 +51,9 @@ fn ddp_steps(run: &mut Run, steps: u64) {
 fn a_ddp_job_has_all_its_steps_from_the_first_update_on() {
     let mut run = Run::new(true);
     ddp_steps(&mut run, 5);
-    let of_step_1 = (0..5).map(|at| (1, at, false));
+    let step_1 = (0..5).map(|at| (1, at, false));
     let whole = |step: u64| (0..3).map(move |at| (step, at, at == 2));
-    let expected: Vec<(u64, u32, bool)> = of_step_1.chain(whole(2)).chain(whole(3)).chain(whole(4)).collect();
+    let expected: Vec<(u64, u32, bool)> = step_1.chain(whole(2)).chain(whole(3)).chain(whole(4)).collect();
     assert_eq!(run.known(), expected);
 }
 

@@ -82,11 +82,11 @@ pub fn record(received: &Received) -> Record {
 }
 
 fn limits() -> Limits {
-    Limits { bytes: 1 << 20, until: Instant::now() + Duration::from_secs(600) }
+    Limits { bytes: 1 << 20, deadline: Instant::now() + Duration::from_secs(600) }
 }
 
 fn read(folder: &RunFolder, step: u64) -> (Option<Closed>, Vec<Lost>) {
-    one(folder, Step(step), &limits()).unwrap()
+    read_step(folder, Step(step), &limits()).unwrap()
 }
 
 fn directory() -> (tempfile::TempDir, Layout, RunFolder) {
@@ -105,7 +105,7 @@ fn damage(folder: &RunFolder, number: u32) {
 }
 
 /// Applies all batches to a run, so that the run has every step in memory.
-fn in_memory(batches: &[Received]) -> Run {
+fn applied(batches: &[Received]) -> Run {
     let mut run = Run::new(batches[0].batch.run.clone(), RANKS, batches[0].at);
     for Received { at, batch } in batches {
         let _refused = run.apply(batch.clone(), *at);
@@ -126,7 +126,7 @@ fn every_step_read_back_equals_the_step_in_memory() {
     }
     seal(&folder, 2).unwrap();
     assert_eq!(folder.logs().unwrap(), [3]);
-    let run = in_memory(&batches);
+    let run = applied(&batches);
     for step in 0..40 {
         let (closed, damage) = read(&folder, step);
         let known = run.placed(Some(Step(step))).unwrap();
@@ -135,7 +135,7 @@ fn every_step_read_back_equals_the_step_in_memory() {
     assert!(read(&folder, 40).0.is_none());
     let mut range = Vec::new();
     let steps = StepRange { first: Step(11), last: Step(27) };
-    each(&folder, steps, &limits(), |closed| {
+    visit(&folder, steps, &limits(), |closed| {
         range.push(closed.records.step.0);
         Ok::<(), NotRead>(())
     })
@@ -156,8 +156,8 @@ fn a_step_that_one_rank_never_ended_has_the_other_ranks() {
 #[test]
 fn only_files_that_may_hold_the_step_are_read_and_their_damage_is_named() {
     let (_directory, layout, folder) = directory();
-    for from in [0, 10, 20] {
-        store(&layout, &all_ranks(from..from + 10));
+    for first in [0, 10, 20] {
+        store(&layout, &all_ranks(first..first + 10));
     }
     seal(&folder, 3).unwrap();
     damage(&folder, 2);
@@ -177,9 +177,9 @@ fn a_step_beyond_the_limits_is_refused_with_the_reason() {
     let (_directory, layout, folder) = directory();
     store(&layout, &all_ranks(0..3));
     let small = Limits { bytes: 700, ..limits() };
-    let error = one(&folder, Step(1), &small).err().unwrap().to_string();
+    let error = read_step(&folder, Step(1), &small).err().unwrap().to_string();
     assert_eq!(error, "the records of step 1 take more than 0 MiB");
-    let late = Limits { until: Instant::now(), ..limits() };
-    let error = one(&folder, Step(1), &late).err().unwrap().to_string();
+    let late = Limits { deadline: Instant::now(), ..limits() };
+    let error = read_step(&folder, Step(1), &late).err().unwrap().to_string();
     assert_eq!(error, "the records of step 1 are in too many files: 0 of 1 were read in time");
 }

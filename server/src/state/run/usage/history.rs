@@ -47,12 +47,12 @@ impl Values {
     /// Returns the value over a window: the mean of the samples that ended in it, or else the sample that covers its end, or
     /// else the newest one if it is no older than a sample lasts. NaN if there is none.
     #[must_use]
-    pub fn within(&self, (begin, end): (ServerNanos, ServerNanos)) -> f32 {
+    pub fn value_within(&self, (begin, end): (ServerNanos, ServerNanos)) -> f32 {
         let (begin, end) = (begin.0, end.0);
         let first = self.points.partition_point(|(at, _)| *at <= begin);
-        let after = self.points.partition_point(|(at, _)| *at <= end);
+        let end_index = self.points.partition_point(|(at, _)| *at <= end);
         let mean = || {
-            let known = (first..after).filter(|point| !self.points[*point].1.is_nan());
+            let known = (first..end_index).filter(|point| !self.points[*point].1.is_nan());
             let (sum, length) = known.fold((0.0, 0.0), |(sum, length), point| {
                 let weight = self.length(point);
                 (sum + weight * f64::from(self.points[point].1), length + weight)
@@ -60,11 +60,11 @@ impl Values {
             (length > 0.0).then(|| (sum / length) as f32)
         };
         let covering = || {
-            let (at, value) = self.points.get(after)?;
-            (at.saturating_sub(end) < self.covered(after)).then_some(*value)
+            let (at, value) = self.points.get(end_index)?;
+            (at.saturating_sub(end) < self.covered(end_index)).then_some(*value)
         };
         let newest = || {
-            let (at, value) = self.points.last().filter(|_| after == self.points.len())?;
+            let (at, value) = self.points.last().filter(|_| end_index == self.points.len())?;
             (begin.saturating_sub(*at) < SAMPLE_NANOS).then_some(*value)
         };
         mean().or_else(covering).or_else(newest).unwrap_or(f32::NAN)
@@ -78,8 +78,8 @@ impl Values {
 
     /// Returns the time that a point covers, in nanoseconds.
     fn length(&self, point: usize) -> f64 {
-        let before = point.checked_sub(1).map_or(i64::MIN, |before| self.points[before].0);
-        self.points[point].0.saturating_sub(before).clamp(1, self.covered(point)) as f64
+        let previous = point.checked_sub(1).map_or(i64::MIN, |previous| self.points[previous].0);
+        self.points[point].0.saturating_sub(previous).clamp(1, self.covered(point)) as f64
     }
 
     /// Returns the longest time that a point covers, in nanoseconds.

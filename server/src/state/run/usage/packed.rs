@@ -25,14 +25,14 @@ impl Points {
 
     /// Adds a sample.
     pub fn push(&mut self, at: i64, values: impl Iterator<Item = (Usage, f32)>) {
-        let before = self.len();
+        let count = self.len();
         self.at.push(at);
         for (usage, value) in values {
             let column = self.columns.entry(usage).or_default();
-            column.resize(before, f32::NAN);
+            column.resize(count, f32::NAN);
             column.push(value);
         }
-        self.columns.values_mut().for_each(|column| column.resize(before + 1, f32::NAN));
+        self.columns.values_mut().for_each(|column| column.resize(count + 1, f32::NAN));
     }
 
     /// Removes and returns the samples from the one at `first` on.
@@ -71,7 +71,7 @@ impl Points {
 #[derive(Debug)]
 pub(super) struct Packed {
     /// The time of the last sample.
-    pub until: i64,
+    pub last_at: i64,
     at: Box<[u8]>,
     columns: Box<[(Usage, Box<[u8]>)]>,
 }
@@ -79,12 +79,12 @@ pub(super) struct Packed {
 impl Packed {
     /// Compresses samples; `None` if there are none.
     pub fn new(points: &Points) -> Option<Arc<Self>> {
-        let until = points.last()?;
+        let last_at = points.last()?;
         // Milliseconds are precise enough for samples of a second, and take half of the bytes.
         let millis: Vec<i64> = points.at.iter().map(|nanos| nanos / NANOS_PER_MILLI).collect();
         let pack = |(usage, values): (&Usage, &Vec<f32>)| Some((*usage, packed(values)?));
         let columns = points.columns.iter().map(pack).collect::<Option<Vec<_>>>()?;
-        Some(Arc::new(Self { until, at: packed(&millis)?, columns: columns.into() }))
+        Some(Arc::new(Self { last_at, at: packed(&millis)?, columns: columns.into() }))
     }
 
     pub fn unpack(&self) -> Points {
@@ -100,13 +100,13 @@ impl Packed {
 
     /// Returns one measure over time.
     pub fn column(&self, usage: Usage) -> Vec<(i64, f32)> {
-        let found = self.columns.iter().find(|(one, _)| *one == usage);
+        let found = self.columns.iter().find(|(other, _)| *other == usage);
         found.map_or_else(Vec::new, |(_, bytes)| self.times().into_iter().zip(unpacked(bytes)).collect())
     }
 
     /// Returns true if some sample has the measure.
     pub fn has(&self, usage: Usage) -> bool {
-        self.columns.iter().any(|(one, _)| *one == usage)
+        self.columns.iter().any(|(other, _)| *other == usage)
     }
 
     pub fn bytes(&self) -> usize {

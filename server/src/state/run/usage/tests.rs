@@ -20,7 +20,7 @@ fn host(millis: u64) -> HostSample {
     sample
 }
 
-fn at(second: i64) -> ServerNanos {
+fn time(second: i64) -> ServerNanos {
     ServerNanos(second * SECOND)
 }
 
@@ -28,13 +28,13 @@ fn at(second: i64) -> ServerNanos {
 fn rank(seconds: std::ops::Range<i64>, most: usize) -> RankUsage {
     let mut rank = RankUsage::default();
     for second in seconds {
-        rank.add_host(at(second), &host(second as u64 % 1_000), most);
+        rank.add_host(time(second), &host(second as u64 % 1_000), most);
     }
     rank
 }
 
 fn value(rank: &RankUsage, window: (i64, i64)) -> f32 {
-    rank.history(Usage::ProcessorUse).values().within((ServerNanos(window.0), ServerNanos(window.1)))
+    rank.history(Usage::ProcessorUse).values().value_within((ServerNanos(window.0), ServerNanos(window.1)))
 }
 
 #[test]
@@ -49,13 +49,13 @@ fn a_step_has_the_sample_that_covers_its_end_or_the_mean_of_those_within_it() {
     assert_eq!(value(&rank, (300 * SECOND, 304 * SECOND)), 0.3025, "seconds 301 to 304");
     assert_eq!(value(&rank, (999 * SECOND + 1, 1_000 * SECOND)), 0.999, "the newest");
     assert!(value(&rank, (1_005 * SECOND, 1_006 * SECOND)).is_nan(), "after the last sample");
-    assert!(rank.history(Usage::SmClock).values().within((at(3), at(4))).is_nan(), "not reported");
+    assert!(rank.history(Usage::SmClock).values().value_within((time(3), time(4))).is_nan(), "not reported");
 }
 
 #[test]
 fn a_gap_between_samples_has_no_value() {
     let mut rank = rank(0..100, MOST);
-    rank.add_host(at(200), &host(1), MOST);
+    rank.add_host(time(200), &host(1), MOST);
     assert!(value(&rank, (150 * SECOND, 151 * SECOND)).is_nan());
     assert_eq!(value(&rank, (199 * SECOND, 199 * SECOND + 5)), 0.001);
 }
@@ -77,7 +77,7 @@ fn a_rank_stays_within_its_share_of_memory_whatever_the_length_of_the_run() {
         let mut rank = rank(0..20_000, most);
         let mut largest = rank.bytes();
         for second in (20_000..1_800_000).step_by(100) {
-            rank.add_host(at(second), &host(second as u64 % 1_000), most);
+            rank.add_host(time(second), &host(second as u64 % 1_000), most);
             largest = largest.max(rank.bytes());
         }
         assert!(largest <= most, "{largest} bytes of {most}");
@@ -106,8 +106,8 @@ fn varying_rank(most: usize) -> RankUsage {
         }
         let figures = DeviceFigure::ALL.into_iter().map(|figure| (figure, 500 + noise() % 500)).collect();
         let device = DeviceSample { at: MonoNanos(0), device: "a GPU".into(), figures };
-        rank.add_host(at(second), &host, most);
-        rank.add_device(at(second), &device, most);
+        rank.add_host(time(second), &host, most);
+        rank.add_device(time(second), &device, most);
     }
     rank
 }
@@ -128,7 +128,7 @@ fn a_thousand_ranks_keep_all_measures_at_the_full_rate() {
 fn the_last_minute_is_summarized_over_ranks() {
     let using = |used: [u64; 2]| {
         let mut rank = rank(0..700, MOST);
-        (700..800).for_each(|second| rank.add_host(at(second), &host(used[second as usize % 2]), MOST));
+        (700..800).for_each(|second| rank.add_host(time(second), &host(used[second as usize % 2]), MOST));
         rank
     };
     let ranks = [using([400, 600]), using([100, 100]), using([900, 900]), using([0, 200])];
@@ -147,7 +147,7 @@ proptest! {
         for (millis, used) in samples {
             now += millis * 1_000_000;
             rank.add_host(ServerNanos(now), &host(used), usize::MAX);
-            expected.push((now, Usage::ProcessorUse.of_host(&host(used)).unwrap()));
+            expected.push((now, Usage::ProcessorUse.host_value(&host(used)).unwrap()));
         }
         let values = rank.history(Usage::ProcessorUse).values();
         prop_assert_eq!(values.points, expected);

@@ -216,9 +216,9 @@ fn what_a_rank_did_not_end_is_dropped_when_it_restarts() {
     let mut incoming = Incoming::new(2);
     incoming.add(Rank(0), &span_of(0));
     incoming.add(Rank(1), &span_of(0));
-    let before = incoming.bytes();
+    let bytes_before = incoming.bytes();
     incoming.restart(Rank(0));
-    assert!(incoming.bytes() < before);
+    assert!(incoming.bytes() < bytes_before);
     (0..2).for_each(|rank| incoming.add(Rank(rank), &end_of(0)));
     let closed = incoming.close_ready();
     let spans = |rank: usize| closed[0].records.ranks[rank].as_ref().map(|records| records.spans.len());

@@ -76,12 +76,12 @@ pub(super) fn UtilizationChart(is_last: bool) -> impl IntoView {
         charts.draw_crosshair(pen, size, view);
         let Some(step) = charts.crosshair.get().step else { return };
         let percent = |value: Option<f32>| value.map(|value| units::percent(f64::from(value)));
-        let compute = percent(computing.with(|points| points.at(step)));
-        let run = percent(running.with(|points| points.as_ref()?.at(step)));
+        let compute = percent(computing.with(|points| points.value_at(step)));
+        let run = percent(running.with(|points| points.as_ref()?.value_at(step)));
         let texts =
             [compute.map(|share| format!("{share} compute")), run.map(|share| format!("{share} devices"))];
         let text = texts.into_iter().flatten().collect::<Vec<_>>().join(", ");
-        pen.beside_crosshair(view.to_pixel(step as f64 + 0.5, size.width), 0.0, &text);
+        pen.write_at_crosshair(view.to_pixel(step as f64 + 0.5, size.width), 0.0, &text);
     };
     let has_devices = Memo::new(move |_| running.with(Option::is_some));
     let legend = move || {
