@@ -40,6 +40,9 @@ const DENY: [&str; 3] = ["--", "-D", "warnings"];
 /// The command that runs unit tests. `tidy` makes sure that programs have no tests of their own, so those of libraries suffice.
 const UNIT_TESTS: [&str; 2] = ["test", "--lib"];
 
+/// The program that downloads what tests of whole jobs need. Meanwhile, the other tests run.
+const DOWNLOADS: &str = "downloads";
+
 /// The package whose programs are measurements, which no test runs.
 const BENCHES: &str = "paceline-benches";
 
@@ -112,6 +115,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     lints()?;
     let targets = Targets::read()?;
     step("build", &mut targets.build())?;
+    let mut downloads = Command::new(Profile::Dev.folder().join(DOWNLOADS)).spawn().context(DOWNLOADS)?;
     targets.test_crates(&more)?;
     page.join().map_err(|_| anyhow::anyhow!("the checks of the page panicked"))??;
     components::run(None)?;
@@ -121,6 +125,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         ensure!(!wheel::is_prepared(), "{error:#}");
         eprintln!("SKIP the Python package: {error:#}");
     }
+    downloads.wait()?;
     // The tools were installed above, so a test that does not find its tool has failed.
     let required = [("REQUIRE_BROWSER", "1"), ("REQUIRE_PROMETHEUS", "1"), NOTHING_KEPT];
     let variables: Vec<_> = required.into_iter().chain(more).collect();

@@ -15,10 +15,10 @@ const TOGETHER: &str = "3";
 
 /// The tests of each program that run alone, by the beginnings of their names. An empty one stands for all.
 const ALONE: [(&str, &[&str]); 6] = [
-    ("figures", &["mfu::a_real_job", "truth::a_run_can_have_thousands_of_ranks", "verdicts::"]),
+    ("figures", &["mfu::a_real_job", "verdicts::"]),
     ("frameworks", &[""]),
     ("gpu", &["bursts::"]),
-    ("hooks", &["captures::", "gallery::", "lines::garbage_", "memory::", "pauses::"]),
+    ("hooks", &["captures::", "gallery::", "lines::", "memory::", "nccl_calls::", "pauses::", "restarts::"]),
     ("page", &["live_job::", "scaling::"]),
     ("server", &["alerts::", "goodput::", "limits::", "pace::", "utilization::the_use_of_hosts"]),
 ];
