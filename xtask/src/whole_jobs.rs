@@ -2,13 +2,20 @@
 //!
 //! Most of them judge what a job does, and mostly wait: for a port, a page, a step. Several run at a time. Those that judge how long
 //! something takes run alone ([`ALONE`]), because that depends on how busy the machine is.
+//!
+//! Such a test can fail because the machine was busy with something else. A test that fails is therefore run once more,
+//! alone. If it passes then, the run continues, and its last lines name the test: someone must look at it.
 
-use std::process::Command;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 
-use crate::system::{cargo, step};
+use crate::system::cargo;
+
+/// The most tests of a program that are run once more. More failures than this have a cause of their own.
+const MOST_REPEATED: usize = 3;
 
 /// How many tests run at a time, of those that judge no time. On two cores, a fourth one would only make the others wait.
 const TOGETHER: &str = "3";
@@ -23,32 +30,41 @@ const ALONE: [(&str, &[&str]); 6] = [
     ("server", &["alerts::", "goodput::", "limits::", "pace::", "utilization::the_use_of_hosts"]),
 ];
 
-/// Runs the tests of these programs with these variables, to the end, whichever of them fail.
-pub fn run(programs: &[String], variables: &[(&str, &str)]) -> anyhow::Result<()> {
-    let mut failed = Vec::new();
+/// Runs the tests of these programs with these variables. Returns the names of those that passed only when they were run once
+/// more.
+pub fn run(programs: &[String], variables: &[(&str, &str)]) -> anyhow::Result<Vec<String>> {
+    let mut repeated = Vec::new();
     for program in programs {
         let began = Instant::now();
         let row = ALONE.iter().find(|(name, _)| name == program);
         let alone = row.map_or(&[][..], |(_, tests)| *tests);
-        let mut lane = |what: &str, threads: &str, tests: &[&str]| {
-            let what = format!("tests of whole jobs, {program}, {what}");
+        let lane = |what: &str, threads: &str, tests: &[&str]| {
+            eprintln!("\n== tests of whole jobs, {program}, {what}");
             let mut command = command(program, variables);
-            if let Err(error) = step(&what, command.args(["--test-threads", threads]).args(tests)) {
-                eprintln!("   {error:#}");
-                failed.push(what);
-            }
+            let (passed, failed) = watch(command.args(["--test-threads", threads]).args(tests))?;
+            ensure!(passed || !failed.is_empty(), "{program}: the tests did not run");
+            eprintln!("   {program}, until now: {:.0} s", began.elapsed().as_secs_f64());
+            Ok(failed)
         };
+        let mut failed = Vec::new();
         if !alone.contains(&"") {
             let others: Vec<_> = alone.iter().flat_map(|tests| ["--skip", tests]).collect();
-            lane("together", TOGETHER, &others);
+            failed.extend(lane("together", TOGETHER, &others)?);
         }
         if !alone.is_empty() {
-            lane("alone", "1", alone);
+            failed.extend(lane("alone", "1", alone)?);
         }
-        eprintln!("   {program}: {:.0} s", began.elapsed().as_secs_f64());
+        if !failed.is_empty() {
+            let names = failed.join(", ");
+            ensure!(failed.len() <= MOST_REPEATED, "{program}: {} tests failed: {names}", failed.len());
+            let exactly: Vec<_> =
+                std::iter::once("--exact").chain(failed.iter().map(String::as_str)).collect();
+            let again = lane("once more", "1", &exactly)?;
+            ensure!(again.is_empty(), "{program}: failed twice: {}", again.join(", "));
+            repeated.extend(failed.into_iter().map(|name| format!("{program} {name}")));
+        }
     }
-    ensure!(failed.is_empty(), "failed: {}; the output of each says which tests", failed.join("; "));
-    Ok(())
+    Ok(repeated)
 }
 
 /// Returns the command that runs the tests of a program, as yet without arguments for them.
@@ -56,4 +72,37 @@ fn command(program: &str, variables: &[(&str, &str)]) -> Command {
     let mut command = cargo();
     command.args(["test", "--test", program, "--"]).envs(variables.iter().copied());
     command
+}
+
+/// Runs a test program and passes its output on. Returns whether it succeeded, and the names of the tests that failed.
+fn watch(command: &mut Command) -> anyhow::Result<(bool, Vec<String>)> {
+    let mut child = command.stdout(Stdio::piped()).spawn().context("cannot run cargo")?;
+    let mut failed = Failed::default();
+    let mut out = std::io::stdout();
+    for line in BufReader::new(child.stdout.take().context("cargo has no output")?).lines() {
+        let line = line?;
+        writeln!(out, "{line}")?;
+        failed.read(&line);
+    }
+    Ok((child.wait()?.success(), failed.names))
+}
+
+/// The tests that failed, from the list at the end of the test harness's output.
+#[derive(Default)]
+struct Failed {
+    is_list: bool,
+    names: Vec<String>,
+}
+
+impl Failed {
+    fn read(&mut self, line: &str) {
+        if line == "failures:" {
+            // The messages of the failures have the same heading, and come before the list.
+            *self = Self { is_list: true, names: Vec::new() };
+        } else if let Some(name) = line.strip_prefix("    ").filter(|_| self.is_list) {
+            self.names.push(name.to_owned());
+        } else {
+            self.is_list = false;
+        }
+    }
 }
