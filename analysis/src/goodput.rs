@@ -8,6 +8,7 @@ mod attempt;
 
 use std::collections::BTreeMap;
 
+use wire::batch::total;
 use wire::clock::{MonoNanos, ServerNanos};
 use wire::ids::Step;
 use wire::views::Missing;
@@ -170,11 +171,11 @@ pub fn goodput(ranks: &[Option<&Lifeline>], worlds: &[u32], now: Now) -> Result<
         }
     }
     listed.sort_by_key(|attempt| attempt.number);
-    let total = sum(&uses).max(1) as f64;
+    let total_nanos = total(uses).max(1) as f64;
     let productive = TimeUse::ALL.into_iter().filter(|time_use| time_use.is_productive());
     Ok(Goodput {
-        ratio: productive.map(|time_use| uses[time_use as usize] as f64).sum::<f64>() / total,
-        compute_ratio: uses[TimeUse::Compute as usize] as f64 / total,
+        ratio: productive.map(|time_use| uses[time_use as usize] as f64).sum::<f64>() / total_nanos,
+        compute_ratio: uses[TimeUse::Compute as usize] as f64 / total_nanos,
         wall_nanos: (end - begin).max(0).unsigned_abs(),
         ranks: worlds.last().copied().unwrap_or(ranks.len() as u32),
         uses: named(&uses),
@@ -222,11 +223,6 @@ fn list(listed: &mut Vec<views::Attempt>, attempt: &Attempt, began: ServerNanos,
         let sum = known.uses.entry(time_use).or_default();
         *sum = sum.saturating_add(nanos);
     }
-}
-
-/// Returns the sum. A hostile batch may hold any time, so it saturates.
-fn sum(nanos: &Nanos) -> u64 {
-    nanos.iter().fold(0, |sum, nanos| sum.saturating_add(*nanos))
 }
 
 fn named(nanos: &Nanos) -> Uses {
@@ -294,7 +290,7 @@ impl Booked {
                 booked.book(time_use, (began - booked.reached).unsigned_abs());
             }
             // All further times are differences on one clock.
-            booked.reached = began + sum(&attempt.nanos) as i64;
+            booked.reached = began + total(attempt.nanos) as i64;
             let (launch, setup) = attempt.startup_nanos();
             booked.advance(if at == 0 { TimeUse::Launch } else { TimeUse::Recovery }, launch);
             let (repeated, others) = attempt.missing_at_start();

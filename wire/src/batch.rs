@@ -135,10 +135,10 @@ pub struct Drop {
     pub count: u64,
 }
 
-/// Returns the sum of counts from outside. A hostile batch may hold any count, so the sum saturates.
+/// Returns the sum of counts or times from outside. A hostile batch may hold any value, so the sum saturates.
 #[must_use]
-pub fn total(counts: impl IntoIterator<Item = u64>) -> u64 {
-    counts.into_iter().fold(0, u64::saturating_add)
+pub fn total(values: impl IntoIterator<Item = u64>) -> u64 {
+    values.into_iter().fold(0, u64::saturating_add)
 }
 
 /// A rare message in a batch, in addition to its records.

@@ -145,7 +145,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
 fn beyond() -> anyhow::Result<()> {
     let checks = ["--config", "profile.dev.overflow-checks=true"];
     step("unit tests with overflow checks", cargo().args(UNIT_TESTS).args(checks))?;
-    // Their sizes are limited.
+    // It limits the sizes of the page and of the wheel.
     wheel::run(Profile::Release).map(drop)
 }
 
