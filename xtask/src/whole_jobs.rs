@@ -27,17 +27,7 @@ const ALONE: [(&str, &[&str]); 6] = [
     ("gpu", &["bursts::"]),
     ("hooks", &["captures::", "gallery::", "lines::", "memory::", "nccl_calls::", "pauses::", "restarts::"]),
     ("page", &["live_job::", "scaling::"]),
-    (
-        "server",
-        &[
-            "alerts::",
-            "goodput::",
-            "limits::",
-            "pace::",
-            "uploads::a_file_whose_text",
-            "utilization::the_use_of_hosts",
-        ],
-    ),
+    ("server", &["alerts::", "goodput::", "limits::", "pace::", "utilization::the_use_of_hosts"]),
 ];
 
 /// Runs the tests of these programs with these variables. Returns the names of those that passed only when they were run once

@@ -225,7 +225,7 @@ fn an_import_that_hardly_arrives_is_ended_and_another_gets_its_place() -> anyhow
     Ok(())
 }
 
-/// A gigabyte of spaces is a megabyte compressed.
+/// Half of the compressed file is missing. Whoever reads to its end says so.
 #[test]
 fn a_file_whose_text_is_far_longer_is_refused_by_name_before_it_is_read_to_its_end() -> anyhow::Result<()> {
     let data = tempfile::tempdir()?;
@@ -233,8 +233,8 @@ fn a_file_whose_text_is_far_longer_is_refused_by_name_before_it_is_read_to_its_e
     let mut bomb = GzEncoder::new(Vec::new(), Compression::fast());
     bomb.write_all(b"{\"traceEvents\": [")?;
     (0..1_024).try_for_each(|_| bomb.write_all(&[b' '; 1 << 20]))?;
-    let form = Form::default().with("bomb.json.gz", &bomb.finish()?);
-    let began = Instant::now();
+    let bomb = bomb.finish()?;
+    let form = Form::default().with("bomb.json.gz", &bomb[..bomb.len() / 2]);
     let (status, answer) = form.send(&server, "", &[])?;
     let error = answer["error"].as_str().unwrap_or_default();
     ensure!(status == 400, "{status} {answer}");
@@ -244,7 +244,6 @@ fn a_file_whose_text_is_far_longer_is_refused_by_name_before_it_is_read_to_its_e
         ),
         "{error}"
     );
-    ensure!(began.elapsed() < Duration::from_secs(6), "it took {:?}", began.elapsed());
     Ok(())
 }
 
