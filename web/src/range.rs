@@ -94,6 +94,12 @@ impl Range {
         self.live.steps.with_value(|steps| steps.bounds())
     }
 
+    /// Returns true if `step` is not newer than all stored steps. What is fetched of a step is wanted again when it has arrived: a
+    /// link may name a step that the server still analyzes.
+    pub fn has_arrived(&self, step: u64) -> bool {
+        (step as f64) < self.stored().end
+    }
+
     /// Returns the selected steps; `None` while the newest steps are followed.
     pub fn selected(&self) -> Option<Span> {
         self.selected.get()

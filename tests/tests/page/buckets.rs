@@ -57,6 +57,24 @@ fn the_waterfall_follows_a_run_to_its_last_step() -> anyhow::Result<()> {
 }
 
 #[test]
+fn a_link_to_a_step_that_has_not_arrived_shows_it_once_it_has() -> anyhow::Result<()> {
+    let Some(page) = Page::start()? else { return Ok(()) };
+    let browser = &page.browser;
+    let mut feed = Feed::new(Simulation::run(&Plan { singly_from: 0, ..plan(4, 160, (2, 80)) }));
+    for (view, step, left) in [("buckets", 100, 90), ("ranks", 140, 50)] {
+        feed.send_all_but(left, page.server_address())?;
+        browser.open(&format!("{}/runs/{}/{view}?step={step}&rank=1", page.server_address(), feed.run))?;
+        let says = |what: &str| format!("return /{what}/.test(document.querySelector('main').innerText)");
+        let not_yet = format!("step {step} of run [^ ]* has not arrived");
+        browser.wait("the reason", &says(&not_yet))?;
+        feed.send_all_but(left - 40, page.server_address())?;
+        let not_shown = format!("return !/{not_yet}/.test(document.querySelector('main').innerText)");
+        browser.wait("the step", &not_shown)?;
+    }
+    Ok(())
+}
+
+#[test]
 fn a_dragged_range_has_totals_until_it_is_cleared() -> anyhow::Result<()> {
     let Some(page) = Page::start()? else { return Ok(()) };
     let browser = &page.browser;

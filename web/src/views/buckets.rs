@@ -91,7 +91,7 @@ struct StepSelection {
 impl StepSelection {
     fn new(address: Address, range: Range) -> Self {
         let step = Memo::new(move |_| address.number("step").or(range.last_selected.get()));
-        let Fetched { shown, error } = load::fetch(step);
+        let Fetched { shown, error } = load::fetch(step, range);
         let rank = Memo::new(move |_| address.number("rank").map(|rank| rank as u32));
         let pinned = Memo::new(move |_| pins::read(&address.param("pin").unwrap_or_default()));
         let ranks = Memo::new(move |_| shown.with(|shown| shown.as_ref().map_or(0, |all| all.rank.len())));

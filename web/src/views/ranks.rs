@@ -146,8 +146,11 @@ fn step_ranks(
     };
     polled(
         Signal::derive(move || wanted.get().is_none().then_some(NEWEST_MILLIS)),
-        Memo::new(move |_| (!range.stored().is_empty()).then(|| wanted.get())),
-        move |run, step: Option<u64>| {
+        Memo::new(move |_| {
+            let step = wanted.get();
+            (!range.stored().is_empty()).then(|| (step, step.is_some_and(|step| range.has_arrived(step))))
+        }),
+        move |run, (step, _): (Option<u64>, bool)| {
             let step = step.or_else(newest);
             async move { Some(api::step_ranks(&run, step?).await.map(Arc::new)) }
         },

@@ -7,6 +7,7 @@ use wire::live::Waterfall;
 
 use crate::api;
 use crate::polled::polled;
+use crate::range::Range;
 
 /// The shortest interval between waterfalls while following the newest step, in milliseconds. Faster changes cannot be
 /// read.
@@ -21,12 +22,12 @@ pub struct Fetched {
     pub error: Memo<Option<String>>,
 }
 
-/// Fetches `step`; the newest step again and again if `step` is `None`.
-pub fn fetch(step: Memo<Option<u64>>) -> Fetched {
+/// Fetches `step`, and again when it has arrived; the newest step again and again if `step` is `None`.
+pub fn fetch(step: Memo<Option<u64>>, range: Range) -> Fetched {
     let fetched = polled(
         Signal::derive(move || step.get().is_none().then_some(FOLLOW_MILLIS)),
-        Memo::new(move |_| Some(step.get())),
-        |run, step| async move { Some(api::waterfall(&run, step).await.map(Arc::new)) },
+        Memo::new(move |_| Some((step.get(), step.get().is_some_and(|step| range.has_arrived(step))))),
+        |run, (step, _)| async move { Some(api::waterfall(&run, step).await.map(Arc::new)) },
     );
     let keep = move |old: Option<&Option<Arc<Waterfall>>>| {
         fetched.get().and_then(Result::ok).or_else(|| old.cloned().flatten())
