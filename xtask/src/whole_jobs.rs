@@ -1,7 +1,8 @@
 //! The tests of whole jobs, which share the machine's cores with the jobs that they start.
 //!
-//! Most of them judge what a job does, and mostly wait: for a port, a page, a step. Several run at a time. Those that judge how long
-//! something takes run alone ([`ALONE`]), because that depends on how busy the machine is.
+//! Most of them judge what a job does, and mostly wait: for a port, a page, a step. Several run at a time. Those of training jobs with
+//! planted trouble run in pairs, and those that judge how long something takes run alone ([`FEWER`]), because that depends on how busy
+//! the machine is.
 //!
 //! Such a test can fail because the machine was busy with something else. A test that fails is therefore run once more,
 //! alone. If it passes then, the run continues, and its last lines name the test: someone must look at it.
@@ -19,15 +20,23 @@ const MOST_REPEATED: usize = 3;
 
 /// How many tests run at a time, of those that judge no time. On two cores, a fourth one would only make the others wait.
 const TOGETHER: &str = "3";
+const IN_PAIRS: &str = "2";
+const ALONE: &str = "1";
 
-/// The tests of each program that run alone, by the beginnings of their names. An empty one stands for all.
-const ALONE: [(&str, &[&str]); 6] = [
-    ("figures", &["mfu::a_real_job", "verdicts::"]),
-    ("frameworks", &[""]),
-    ("gpu", &["bursts::"]),
-    ("hooks", &["captures::", "gallery::", "lines::", "memory::", "nccl_calls::", "pauses::", "restarts::"]),
-    ("page", &["live_job::", "scaling::"]),
-    ("server", &["alerts::", "goodput::", "limits::", "pace::", "utilization::the_use_of_hosts"]),
+/// The tests of each program that run beside fewer others, by the beginnings of their names. An empty one stands for all.
+const FEWER: [(&str, &str, &[&str]); 7] = [
+    ("figures", ALONE, &["mfu::a_real_job", "verdicts::"]),
+    ("frameworks", IN_PAIRS, &[""]),
+    ("gpu", ALONE, &["bursts::"]),
+    (
+        "hooks",
+        IN_PAIRS,
+        &["captures::", "gallery::", "lines::", "memory::", "nccl_calls::", "pauses::", "restarts::"],
+    ),
+    ("page", IN_PAIRS, &["live_job::", "scaling::"]),
+    ("server", IN_PAIRS, &["limits::", "utilization::the_use_of_hosts"]),
+    // The memory of the server is that of the test program, because it runs in it.
+    ("server", ALONE, &["alerts::", "goodput::", "guard::malformed_batches"]),
 ];
 
 /// Runs the tests of these programs with these variables. Returns the names of those that passed only when they were run once
@@ -36,10 +45,8 @@ pub fn run(programs: &[String], variables: &[(&str, &str)]) -> anyhow::Result<Ve
     let mut repeated = Vec::new();
     for program in programs {
         let began = Instant::now();
-        let row = ALONE.iter().find(|(name, _)| name == program);
-        let alone = row.map_or(&[][..], |(_, tests)| *tests);
-        let lane = |what: &str, threads: &str, tests: &[&str]| {
-            eprintln!("\n== tests of whole jobs, {program}, {what}");
+        let lane = |threads: &str, tests: &[&str]| {
+            eprintln!("\n== tests of whole jobs, {program}, {threads} at a time");
             let mut command = command(program, variables);
             let (passed, failed) = watch(command.args(["--test-threads", threads]).args(tests))?;
             ensure!(passed || !failed.is_empty(), "{program}: the tests did not run");
@@ -47,19 +54,21 @@ pub fn run(programs: &[String], variables: &[(&str, &str)]) -> anyhow::Result<Ve
             Ok(failed)
         };
         let mut failed = Vec::new();
-        if !alone.contains(&"") {
-            let others: Vec<_> = alone.iter().flat_map(|tests| ["--skip", tests]).collect();
-            failed.extend(lane("together", TOGETHER, &others)?);
+        let fewer: Vec<_> = FEWER.iter().filter(|(name, ..)| name == program).collect();
+        let named: Vec<&str> = fewer.iter().flat_map(|(.., tests)| tests.iter().copied()).collect();
+        if !named.contains(&"") {
+            let others: Vec<_> = named.iter().flat_map(|tests| ["--skip", tests]).collect();
+            failed.extend(lane(TOGETHER, &others)?);
         }
-        if !alone.is_empty() {
-            failed.extend(lane("alone", "1", alone)?);
+        for (_, threads, tests) in fewer {
+            failed.extend(lane(threads, tests)?);
         }
         if !failed.is_empty() {
             let names = failed.join(", ");
             ensure!(failed.len() <= MOST_REPEATED, "{program}: {} tests failed: {names}", failed.len());
             let exactly: Vec<_> =
                 std::iter::once("--exact").chain(failed.iter().map(String::as_str)).collect();
-            let again = lane("once more", "1", &exactly)?;
+            let again = lane(ALONE, &exactly)?;
             ensure!(again.is_empty(), "{program}: failed twice: {}", again.join(", "));
             repeated.extend(failed.into_iter().map(|name| format!("{program} {name}")));
         }

@@ -12,12 +12,12 @@ use testkit::torch;
 use super::pytorch::{attached, run, script, torchrun};
 
 const SCRIPT: &str = "planted.py";
-/// Returns the number of steps that take a job with this fault some ten seconds. A verdict needs some dozen steps, and
+/// Returns the number of steps that take a job with this fault about eight seconds. A verdict needs some dozen steps, and
 /// sampling takes 3 s from then on.
 fn steps(fault: &str) -> &'static str {
     match fault {
         "garbage" => "100",
-        _ => "330",
+        _ => "260",
     }
 }
 

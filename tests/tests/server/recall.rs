@@ -171,12 +171,12 @@ fn example_steps_of_1024_ranks_open_before_and_after_a_kill_of_the_server() -> a
     const OLD: u64 = 25;
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
-    let plan = Plan { ranks_per_host: 8, buckets: 12, tick: 1_000_000_000, ..plan(1_024, 160, 613) };
+    let plan = Plan { ranks_per_host: 8, buckets: 12, tick: 1_000_000_000, ..plan(1_024, 100, 613) };
     let mut feed = Feed::new(Simulation::run(&plan));
     feed.send_all_but(0, &server.address)?;
     let report = finished_report(&server, &feed.run)?;
     let mut steps = examples(&report);
-    steps.extend([OLD, 159]);
+    steps.extend([OLD, 99]);
     let open = |server: &Server| -> anyhow::Result<Vec<Waterfall>> {
         steps.iter().map(|&step| waterfall(server, &feed.run, step)).collect()
     };
