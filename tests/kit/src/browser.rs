@@ -343,8 +343,24 @@ struct Driver {
     address: String,
 }
 
+/// What chromedriver says before it exits if another process has the port: it takes a free one of IPv4, and then needs the same one of
+/// IPv6.
+const PORT_TAKEN: &str = "port not available";
+/// How often chromedriver is started if its port is taken.
+const ATTEMPTS: usize = 5;
+
 impl Driver {
     fn start() -> anyhow::Result<Option<Self>> {
+        for _ in 1..ATTEMPTS {
+            match Self::start_once() {
+                Err(error) if error.to_string().contains(PORT_TAKEN) => {}
+                started => return started,
+            }
+        }
+        Self::start_once()
+    }
+
+    fn start_once() -> anyhow::Result<Option<Self>> {
         let mut command = Command::new("chromedriver");
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let started = command.arg("--port=0").stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
@@ -362,16 +378,15 @@ impl Driver {
         };
         let stdout = BufReader::new(child.stdout.take().context("stdout is not piped")?);
         let mut driver = Self { child, stdout, address: String::new() };
-        let mut line = String::new();
-        while driver.stdout.read_line(&mut line)? > 0 {
+        let mut printed = String::new();
+        while driver.stdout.read_line(&mut printed)? > 0 {
             // chromedriver prints port 0 first, and its actual port once it listens.
-            if let Some((_, port)) = line.split_once("started successfully on port ") {
+            if let Some((_, port)) = printed.split_once("started successfully on port ") {
                 driver.address = format!("http://127.0.0.1:{}", port.trim().trim_end_matches('.'));
                 return Ok(Some(driver));
             }
-            line.clear();
         }
-        bail!("chromedriver exited before it listened")
+        bail!("chromedriver exited before it listened: {printed}")
     }
 }
 

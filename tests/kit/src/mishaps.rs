@@ -40,6 +40,8 @@ pub fn run(first: usize, count: usize, mut record: impl FnMut(&Value)) -> anyhow
     command.env("MISHAPS_PACKAGE", site.ancestors().nth(2).context("the package has no folder")?);
     command.env("MISHAPS_LIBRARY", program("libpaceline_attach.so"));
     command.env("MISHAPS_PROGRAM", program("paceline")).env("MISHAPS_FOLDER", folder.path());
+    // What jobs cannot send is kept here, and not where the user's jobs keep it.
+    command.env("PACELINE_SPOOL_DIR", folder.path().join("spool"));
     if let Some(small) = &small {
         command.env("MISHAPS_FULL_DISK", &small.server.address);
     }

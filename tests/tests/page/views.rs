@@ -10,7 +10,7 @@ use testkit::devices;
 use testkit::feed::Feed;
 use testkit::layout::overflow;
 use testkit::layouts;
-use testkit::programs::Server;
+use testkit::programs::{Server, get_json, wait_until};
 use testkit::simulator::{Fault, FaultKind, Plan, Simulation};
 use wire::device::throttle;
 use wire::request::RecordingRequest;
@@ -27,10 +27,14 @@ pub fn plan(ranks: usize, steps: u64, (slow, from): (usize, u64)) -> Plan {
     Plan { ranks, ranks_per_host: 8, steps, tick: 1_000_000_000, faults: vec![fault], ..Plan::small(steps) }
 }
 
-/// Sends the simulation and returns the run's id.
+/// Sends the simulation, waits until its last step is analyzed, and returns the run's id.
 fn send(server: &Server, simulation: Simulation) -> anyhow::Result<String> {
+    let last = simulation.steps.len() - 1;
     let mut feed = Feed::new(simulation);
     feed.send_all_but(0, &server.address)?;
+    let summary = format!("{}/api/v1/runs/{}/summary", server.address, feed.run);
+    let is_analyzed = || (get_json(&summary).ok()?["last_step"] == last).then_some(());
+    wait_until("the last step", is_analyzed)?;
     Ok(feed.run)
 }
 

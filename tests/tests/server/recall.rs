@@ -165,18 +165,18 @@ fn finished_report(server: &Server, run: &str) -> anyhow::Result<Value> {
     })
 }
 
-/// The test uses 160 steps of 1,024 ranks, which take 280 MB in memory: twice the limit of a run.
+/// The test uses 120 steps of 1,024 ranks, which take 210 MB in memory: half as much again as the limit of a run.
 #[test]
 fn example_steps_of_1024_ranks_open_before_and_after_a_kill_of_the_server() -> anyhow::Result<()> {
     const OLD: u64 = 25;
     let data = tempfile::tempdir()?;
     let server = Server::start(data.path())?;
-    let plan = Plan { ranks_per_host: 8, buckets: 12, tick: 1_000_000_000, ..plan(1_024, 100, 613) };
+    let plan = Plan { ranks_per_host: 8, buckets: 12, tick: 1_000_000_000, ..plan(1_024, 120, 613) };
     let mut feed = Feed::new(Simulation::run(&plan));
     feed.send_all_but(0, &server.address)?;
     let report = finished_report(&server, &feed.run)?;
     let mut steps = examples(&report);
-    steps.extend([OLD, 99]);
+    steps.extend([OLD, 119]);
     let open = |server: &Server| -> anyhow::Result<Vec<Waterfall>> {
         steps.iter().map(|&step| waterfall(server, &feed.run, step)).collect()
     };

@@ -196,7 +196,7 @@ impl Series {
     }
 
     fn bytes(&self) -> usize {
-        let packed = |all: &VecDeque<Arc<Packed>>| all.iter().map(|packed| packed.bytes()).sum::<usize>();
+        let packed = |all: &VecDeque<Arc<Packed>>| all.iter().map(|packed| packed.bytes).sum::<usize>();
         self.open.bytes() + packed(&self.fine) + self.open_means.bytes() + packed(&self.means)
     }
 }

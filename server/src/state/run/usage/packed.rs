@@ -74,6 +74,8 @@ pub(super) struct Packed {
     pub last_at: i64,
     at: Box<[u8]>,
     columns: Box<[(Usage, Box<[u8]>)]>,
+    /// What this takes, in bytes. A run adds them up with each sample.
+    pub bytes: usize,
 }
 
 impl Packed {
@@ -83,8 +85,11 @@ impl Packed {
         // Milliseconds are precise enough for samples of a second, and take half of the bytes.
         let millis: Vec<i64> = points.at.iter().map(|nanos| nanos / NANOS_PER_MILLI).collect();
         let pack = |(usage, values): (&Usage, &Vec<f32>)| Some((*usage, packed(values)?));
-        let columns = points.columns.iter().map(pack).collect::<Option<Vec<_>>>()?;
-        Some(Arc::new(Self { last_at, at: packed(&millis)?, columns: columns.into() }))
+        let columns: Box<[_]> = points.columns.iter().map(pack).collect::<Option<_>>()?;
+        let at = packed(&millis)?;
+        let in_columns = columns.iter().map(|(_, bytes)| bytes.len() + size_of::<(Usage, Box<[u8]>)>());
+        let bytes = size_of::<Self>() + at.len() + in_columns.sum::<usize>();
+        Some(Arc::new(Self { last_at, at, columns, bytes }))
     }
 
     pub fn unpack(&self) -> Points {
@@ -107,11 +112,6 @@ impl Packed {
     /// Returns true if some sample has the measure.
     pub fn has(&self, usage: Usage) -> bool {
         self.columns.iter().any(|(other, _)| *other == usage)
-    }
-
-    pub fn bytes(&self) -> usize {
-        let columns = self.columns.iter().map(|(_, bytes)| bytes.len() + size_of::<(Usage, Box<[u8]>)>());
-        size_of::<Self>() + self.at.len() + columns.sum::<usize>()
     }
 }
 
