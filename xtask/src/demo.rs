@@ -34,7 +34,7 @@ pub struct Options {
 /// Builds the server and the training job and runs them.
 pub fn run(options: &Options) -> anyhow::Result<()> {
     eprintln!(
-        "Building the page, the server and the training job: the first time takes about ten minutes on two cores."
+        "Building the page, the server and the training job: the first time takes six to ten minutes on two cores."
     );
     // The program holds the page. All else of it is built meanwhile, so that it only has to be linked again.
     let page = std::thread::Builder::new().name("page".into()).spawn(|| web::run(web::Size::Any))?;
