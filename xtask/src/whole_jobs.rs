@@ -1,7 +1,7 @@
 //! The tests of whole jobs, which share the machine's cores with the jobs that they start.
 //!
-//! Most of them judge what a job does, and mostly wait: for a port, a page, a step. Several run at a time. Those of training jobs with
-//! planted trouble run in pairs, and those that judge how long something takes run alone ([`FEWER`]), because that depends on how busy
+//! Most of them judge what a job does, and mostly wait: for a port, a page, a step. Several run at a time. Most of those with planted
+//! trouble run in pairs, and those that judge how long something takes run alone ([`FEWER`]), because that depends on how busy
 //! the machine is.
 //!
 //! Such a test can fail because the machine was busy with something else. A test that fails is therefore run once more,
@@ -29,11 +29,11 @@ const FEWER: [(&str, &str, &[&str]); 8] = [
     ("frameworks", IN_PAIRS, &[""]),
     ("gpu", ALONE, &["bursts::"]),
     ("hooks", IN_PAIRS, &["captures::", "lines::", "memory::", "nccl_calls::", "pauses::", "restarts::"]),
-    // Their costs are compared with what the jobs time themselves, within a fifth.
+    // The cost in a verdict must be within a fifth of what the job times itself.
     ("hooks", ALONE, &["gallery::"]),
     ("page", IN_PAIRS, &["live_job::", "scaling::"]),
     ("server", IN_PAIRS, &["limits::", "utilization::the_use_of_hosts"]),
-    // The memory of the server is that of the test program, because it runs in it.
+    // `malformed_batches` measures the memory of the test program, in which its server runs.
     ("server", ALONE, &["alerts::", "goodput::", "guard::malformed_batches"]),
 ];
 

@@ -74,7 +74,7 @@ pub(super) struct Packed {
     pub last_at: i64,
     at: Box<[u8]>,
     columns: Box<[(Usage, Box<[u8]>)]>,
-    /// What this takes, in bytes. A run adds them up with each sample.
+    /// The size of this in memory, in bytes. It is computed once, because each new sample needs the sum of all sizes.
     pub bytes: usize,
 }
 
